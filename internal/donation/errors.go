@@ -1,0 +1,54 @@
+// This file holds the domain's error value and its codes; each code maps to one HTTP status and one exit code.
+
+package donation
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code classifies an Error for machines.
+type Code string
+
+// The codes.
+const (
+	CodeInvalidRequest  Code = "invalid_request"
+	CodeUnknownTemplate Code = "unknown_template"
+	CodeNotFound        Code = "not_found"
+	CodeAmbiguous       Code = "ambiguous"
+	CodeNameTaken       Code = "name_taken"
+	CodeInvalidState    Code = "invalid_state"
+	CodePortsExhausted  Code = "ports_exhausted"
+	CodeSpawnFailed     Code = "spawn_failed"
+	CodeStillStopping   Code = "still_stopping"
+	CodeUnavailable     Code = "unavailable"
+	CodeInternal        Code = "internal"
+)
+
+// Error is what the service returns for everything a caller can act on: Message names the thing, the
+// reason and the remedy.
+type Error struct {
+	Code    Code
+	Message string
+	// Err is the cause, if there is one.
+	Err error
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf builds an Error; a %w in format becomes its cause.
+func Errorf(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// CodeOf returns the code of the first Error in err's chain, CodeInternal if there is none.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
