@@ -3,7 +3,28 @@
 // so that a broken file never hides the state from the daemon that must look after it.
 package config
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BuiltIn is the Source of the templates that this binary carries.
+const BuiltIn = "built-in"
+
+// SelfCommand as a template's Command runs cadre-hostd itself (the reference node).
+const SelfCommand = "@self"
+
+// What a template gets when it says nothing.
+const (
+	defaultStopSignal = "SIGTERM"
+	defaultGrace      = Duration(10 * time.Second)
+)
 
 // Config is the whole configuration. Every duration is written like "10s" or "5m".
 type Config struct {
@@ -12,7 +33,8 @@ type Config struct {
 	Guard       Guard       `toml:"guard"`
 	Log         Log         `toml:"log"`
 	Output      Output      `toml:"output"`
-	// TemplatesDir holds *.toml files with more templates; default "templates.d" beside the file.
+	// TemplatesDir holds *.toml files with more templates; default "templates.d" beside the file, and
+	// relative paths start there. Once loaded it is the path that was looked at.
 	TemplatesDir string `toml:"templates_dir"`
 	// Templates by name: the built-in ones, the file's and the directory's.
 	Templates map[string]*Template `toml:"template"`
@@ -70,7 +92,7 @@ type Template struct {
 	Name string `toml:"-"`
 	// Source is the file it comes from, or "built-in".
 	Source string `toml:"-"`
-	// Command ✎ is an absolute path, a name on the default PATH, or "@self".
+	// Command ✎ is an absolute path, a name on the node's PATH, or SelfCommand.
 	Command string `toml:"command"`
 	// Args ✎ are the arguments after argv[0].
 	Args []string `toml:"args"`
@@ -78,7 +100,7 @@ type Template struct {
 	Env map[string]string `toml:"env"`
 	// Files ✎ are written beneath the workdir before each spawn, by relative path ✎.
 	Files map[string]File `toml:"files"`
-	// Ports are the names of the sticky ports.
+	// Ports are the names of the sticky ports, at most maxPorts.
 	Ports []string `toml:"ports"`
 	Ready Ready    `toml:"ready"`
 	Stop  Stop     `toml:"stop"`
@@ -92,7 +114,7 @@ type Template struct {
 	Output Output `toml:"output"`
 }
 
-// File is one rendered file.
+// File is one file to render.
 type File struct {
 	Content string `toml:"content"`
 	// Mode like "0600" (the default).
@@ -124,6 +146,7 @@ type Stop struct {
 
 // Limits are the bounds of one node; 0 is the documented default.
 type Limits struct {
+	// Memory in bytes, CPU in cores, Pids in processes and threads, NoFile in descriptors.
 	Memory Size    `toml:"memory"`
 	CPU    float64 `toml:"cpu"`
 	Pids   int64   `toml:"pids"`
@@ -149,4 +172,33 @@ func Defaults() Config {
 		Log:    Log{Level: "info"},
 		Output: Output{MaxSize: 10 << 20},
 	}
+}
+
+// TemplateNames returns the names of all templates, sorted.
+func (c *Config) TemplateNames() []string { return slices.Sorted(maps.Keys(c.Templates)) }
+
+// hashDigits is the length of Hash: 48 bits tell one host's template texts apart.
+const hashDigits = 12
+
+// Hash identifies what the template says: two templates with the same hash start nodes in the same way,
+// whatever file they stand in and however it is laid out.
+func (t *Template) Hash() string {
+	canonical := *t
+	canonical.Name, canonical.Source = "", ""
+	// encoding/json sorts the keys of maps, and no field of a Template can fail to marshal but a cpu
+	// that isn't a number, which Load refuses.
+	b, err := json.Marshal(canonical)
+	if err != nil {
+		b = []byte(err.Error())
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:hashDigits]
+}
+
+// Number returns the signal's number; 0 if the name isn't known, which Load refuses.
+func (s Stop) Number() int {
+	if s.Signal == "" {
+		return int(unix.SignalNum(defaultStopSignal))
+	}
+	return int(unix.SignalNum(s.Signal))
 }

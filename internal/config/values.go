@@ -43,8 +43,27 @@ func (s *Size) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// MarshalText writes a size.
-func (s Size) MarshalText() ([]byte, error) { return []byte(humanize.IBytes(uint64(s))), nil }
+// sizeUnits are the units that a size is written in, largest first.
+var sizeUnits = []struct {
+	bytes Size
+	name  string
+}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}
+
+// MarshalText writes a size exactly, in the largest unit that divides it.
+func (s Size) MarshalText() ([]byte, error) {
+	for _, u := range sizeUnits {
+		if s != 0 && s%u.bytes == 0 {
+			return fmt.Appendf(nil, "%d%s", s/u.bytes, u.name), nil
+		}
+	}
+	return strconv.AppendInt(nil, int64(s), 10), nil
+}
+
+// String returns what MarshalText writes.
+func (s Size) String() string {
+	b, _ := s.MarshalText() // never fails
+	return string(b)
+}
 
 // PortRange is a range of TCP ports, both ends included, written like "10000-20000".
 type PortRange struct{ First, Last int }
@@ -62,7 +81,9 @@ func (r *PortRange) UnmarshalText(b []byte) error {
 }
 
 // MarshalText writes a range.
-func (r PortRange) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%d-%d", r.First, r.Last), nil }
+func (r PortRange) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d-%d", r.First, r.Last), nil
+}
 
 // Contains reports whether port lies in the range.
 func (r PortRange) Contains(port int) bool { return port >= r.First && port <= r.Last }
