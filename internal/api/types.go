@@ -25,6 +25,8 @@ type Overview struct {
 	Faults []Fault `json:"faults"`
 	// Counts are the donations by status.
 	Counts map[donation.Status]int `json:"counts"`
+	// Templates are the names that a donation may be made from, sorted; empty while there is no configuration.
+	Templates []string `json:"templates,omitempty"`
 }
 
 // GuardState is what the daemon knows of its guard.
