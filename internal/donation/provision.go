@@ -1,0 +1,158 @@
+// This file provisions: record, start, record again, and undo all of it when the start fails.
+
+package donation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// cleanupTimeout bounds the undoing of a failed provision, which must not depend on the caller's patience.
+const cleanupTimeout = 10 * time.Second
+
+var nameRE = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+
+// Provision donates a node: it writes the record, starts the process and returns the record once the guard
+// has given a definite answer. If ctx ends before, the provision goes on without the caller.
+//
+// Errors: CodeInvalidRequest, CodeUnknownTemplate, CodeNameTaken, CodePortsExhausted (nothing was written);
+// CodeSpawnFailed (the record says error, nothing is left to reclaim); CodeInvalidState (an ending landed
+// meanwhile); CodeUnavailable (no guard, or ctx ended).
+func (s *Service) Provision(ctx context.Context, req Request) (Record, error) {
+	if req.Name != "" && (!nameRE.MatchString(req.Name) || len(req.Name) > 4 && req.Name[:4] == "don_") {
+		return Record{}, Errorf(CodeInvalidRequest, "%q can't be a name: use letters, digits, dots, dashes and underscores, 63 at most, and don't begin it with \"don_\"", req.Name)
+	}
+	plan, err := s.orch.Plan(req.Template)
+	if err != nil {
+		return Record{}, err
+	}
+	id := NewID()
+	seen := s.orch.Observe(id)
+	if !seen.Connected {
+		return Record{}, Errorf(CodeUnavailable, "the guard can't be reached, so nothing can be started; 'cadre-hostd status' tells why")
+	}
+	s.enter(id)
+	rec, err := s.store.Create(ctx, NewDonation{
+		ID: id, Request: req, PortNames: plan.PortNames, PortFree: s.orch.PortFree, UIDs: s.orch.UIDs(),
+		Spawn: newSpawn(plan, seen.Instance),
+	})
+	if err != nil {
+		s.leave(id)
+		return Record{}, err
+	}
+	result := make(chan error, 1) // holds the answer should the caller have left
+	s.wg.Go(func() {
+		defer s.leave(id)
+		result <- s.provision(s.base, rec, plan)
+	})
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		return rec, Errorf(CodeUnavailable, "%s is still being started; 'cadre-hostd status %s' tells how it goes", id, id)
+	}
+	if err != nil {
+		return rec, err
+	}
+	return s.store.Get(ctx, id)
+}
+
+func newSpawn(plan Plan, guard string) NewSpawn {
+	return NewSpawn{ID: NewSpawnID(), SeedToken: NewSeedToken(), StartupToken: NewStartupToken(), TemplateHash: plan.Hash, Guard: guard}
+}
+
+func (s *Service) provision(ctx context.Context, rec Record, plan Plan) error {
+	p, err := s.startUntilDefinite(ctx, rec)
+	if err != nil {
+		var refused *StartError
+		if !errors.As(err, &refused) {
+			return err
+		}
+		return s.failProvision(rec, refused)
+	}
+	to := Seeded
+	if plan.NeedsSeed {
+		to = AwaitingSeed
+	}
+	err = s.store.SpawnStarted(ctx, rec.Spawn.ID, p.Identity, p.StartedAt, to)
+	switch {
+	case errors.Is(err, ErrConflict):
+		// The supervisor, made dirty when this provision leaves, stops and reclaims what the ending says.
+		return Errorf(CodeInvalidState, "%s was ended while it was being started", rec.ID)
+	case err != nil:
+		return s.undoProvision(rec, err)
+	}
+	return nil
+}
+
+// startUntilDefinite sends the start until the guard answers for good or ctx ends.
+func (s *Service) startUntilDefinite(ctx context.Context, rec Record) (Process, error) {
+	for pause := transientPause; ; pause = min(2*pause, s.opts.SettleInterval) {
+		p, err := s.orch.Start(ctx, LaunchOf(rec))
+		var refused *StartError
+		if err == nil || errors.As(err, &refused) {
+			return p, err
+		}
+		if now, lookErr := s.store.Get(ctx, rec.ID); lookErr == nil && now.Status.IsEnding() {
+			return p, Errorf(CodeInvalidState, "%s was ended while it was being started", rec.ID)
+		}
+		if !sleep(ctx, pause) {
+			return p, context.Cause(ctx)
+		}
+	}
+}
+
+// failProvision records a definite refusal and leaves nothing behind.
+func (s *Service) failProvision(rec Record, refused *StartError) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), cleanupTimeout)
+	defer cancel()
+	exit := Exit{Reason: ReasonStartFailed, At: time.Now(), Message: refused.Message}
+	err := errors.Join(
+		s.store.SpawnEnded(ctx, rec.Spawn.ID, SpawnFailed, exit),
+		ignoreConflict(s.store.Fail(ctx, rec.ID, []Status{Provisioning}, 0, refused.Message, false)),
+	)
+	if err == nil {
+		err = s.reclaim(ctx, rec.ID)
+	}
+	if err != nil {
+		// The record still says provisioning or has a workdir: a later reap or sweep finishes this.
+		return Errorf(CodeSpawnFailed, "%s could not be started: %s; and undoing it failed: %w", rec.ID, refused.Message, err)
+	}
+	return Errorf(CodeSpawnFailed, "%s could not be started: %s", rec.ID, refused.Message)
+}
+
+// undoProvision stops the child that exists when its record could not be completed (D06).
+func (s *Service) undoProvision(rec Record, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), cleanupTimeout)
+	defer cancel()
+	err := errors.Join(
+		s.orch.Stop(ctx, rec.Spawn.ID, ReasonAbandoned, true),
+		ignoreConflict(s.store.Fail(ctx, rec.ID, []Status{Provisioning}, 0, fmt.Sprintf("the start could not be recorded: %v", cause), false)),
+	)
+	return Errorf(CodeInternal, "%s was started but that could not be recorded, so it was stopped: %w", rec.ID, errors.Join(cause, err))
+}
+
+// ReapStale ends every provisioning that is older than the time-out and that nobody works on (D22).
+func (s *Service) ReapStale(ctx context.Context, now time.Time) error {
+	recs, err := s.store.List(ctx, Filter{Statuses: []Status{Provisioning}})
+	for _, rec := range recs {
+		if now.Sub(rec.UpdatedAt) < s.opts.ProvisioningTimeout || s.InFlight(rec.ID) {
+			continue
+		}
+		msg := fmt.Sprintf("stuck in provisioning for more than %s; donate again", s.opts.ProvisioningTimeout)
+		failErr := s.store.Fail(ctx, rec.ID, []Status{Provisioning}, rec.Generation, msg, false)
+		err = errors.Join(err, ignoreConflict(failErr))
+		s.touched(rec.ID)
+		s.opts.Dirty(rec.ID)
+	}
+	return err
+}
+
+func ignoreConflict(err error) error {
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}
