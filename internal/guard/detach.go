@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -44,6 +46,7 @@ func SpawnDetached(ctx context.Context, runtimeDir, exe string, args []string) (
 	// Not bound to ctx: the guard is to live on when the starter's work is done.
 	cmd := exec.Command(exe, args...)
 	cmd.Dir = "/"
+	cmd.Env = inheritable(os.Environ())
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -96,4 +99,26 @@ func tail(path string, from int64) string {
 		return ": " + text
 	}
 	return ""
+}
+
+// addressed are the variables that a service manager sets for the one process it started: a guard that inherited them
+// would speak in the daemon's name.
+var addressed = []string{
+	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "MAINPID",
+	"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "CREDENTIALS_DIRECTORY", "FDSTORE",
+}
+
+// inheritable returns the environment without what was addressed to this process alone.
+func inheritable(env []string) []string {
+	return slices.DeleteFunc(env, func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(addressed, name)
+	})
+}
+
+// Spooled reports whether the runtime directory holds records of spawns: nodes that a guard has left, which live on
+// until another adopts them.
+func Spooled(runtimeDir string) bool {
+	entries, err := os.ReadDir(spoolDir(runtimeDir))
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) == ".json" })
 }

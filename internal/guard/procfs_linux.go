@@ -122,3 +122,13 @@ func processes() ([]int, error) {
 	}
 	return pids, nil
 }
+
+// Alive reports whether exactly this process lives: booted as bootID, with this pid and start time (field 22 of
+// /proc/pid/stat). A zombie does not.
+func Alive(boot string, pid int, start uint64) bool {
+	if pid <= 0 || boot != bootID() {
+		return false
+	}
+	st, err := readStat(pid)
+	return err == nil && st.start == start && !st.dead()
+}
