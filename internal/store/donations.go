@@ -102,6 +102,27 @@ func (s *Store) List(ctx context.Context, f donation.Filter) ([]donation.Record,
 	return records, translate(s.path, "list donations", err)
 }
 
+// Counts returns how many donations there are in each status; a status without any is left out.
+func (s *Store) Counts(ctx context.Context) (map[donation.Status]int, error) {
+	rows, err := s.query(ctx, `SELECT status, count(*) AS n FROM donations GROUP BY status`)
+	if err != nil {
+		return nil, translate(s.path, "count donations", err)
+	}
+	type count struct {
+		Status donation.Status `db:"status"`
+		N      int             `db:"n"`
+	}
+	counts, err := collect(rows, func(c *count) (count, error) { return *c, nil })
+	if err != nil {
+		return nil, translate(s.path, "count donations", err)
+	}
+	byStatus := make(map[donation.Status]int, len(counts))
+	for _, c := range counts {
+		byStatus[c.Status] = c.N
+	}
+	return byStatus, nil
+}
+
 func (s *Store) query(ctx context.Context, query string, args ...any) (*sqlx.Rows, error) {
 	stmt, err := s.stmts.get(ctx, query)
 	if err != nil {
