@@ -34,7 +34,9 @@ func (s *Service) Provision(ctx context.Context, req Request) (Record, error) {
 	if !seen.Connected {
 		return Record{}, Errorf(CodeUnavailable, "the guard can't be reached, so nothing can be started; 'cadre-hostd status' tells why")
 	}
-	s.enter(id)
+	if !s.enter(id) {
+		return Record{}, errStopping
+	}
 	rec, err := s.store.Create(ctx, NewDonation{
 		ID: id, Request: req, PortNames: plan.PortNames, PortFree: s.orch.PortFree, UIDs: s.orch.UIDs(),
 		Spawn: newSpawn(plan, seen.Instance),
@@ -44,10 +46,10 @@ func (s *Service) Provision(ctx context.Context, req Request) (Record, error) {
 		return Record{}, err
 	}
 	result := make(chan error, 1) // holds the answer should the caller have left
-	s.wg.Go(func() {
+	go func() {
 		defer s.leave(id)
 		result <- s.provision(s.base, rec, plan)
-	})
+	}()
 	select {
 	case err = <-result:
 	case <-ctx.Done():

@@ -21,6 +21,8 @@ type Service struct {
 	wg     sync.WaitGroup
 
 	mu sync.Mutex
+	// closed refuses new provisions; guarded by mu.
+	closed bool
 	// inFlight counts the provisions that own a donation; guarded by mu.
 	inFlight map[ID]int
 	// waiters are closed at the next effect on their donation; guarded by mu.
@@ -47,9 +49,14 @@ func NewService(store Store, orch Orchestrator, opts Options) *Service {
 // Close abandons what is in flight and waits for it: nodes are left as they are, and the records say how
 // far each one got.
 func (s *Service) Close() {
-	s.cancel(Errorf(CodeUnavailable, "the daemon is stopping; ask again when it is back"))
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel(errStopping)
 	s.wg.Wait()
 }
+
+var errStopping = Errorf(CodeUnavailable, "the daemon is stopping; ask again when it is back")
 
 // InFlight reports whether a provision owns the donation now.
 func (s *Service) InFlight(id ID) bool {
@@ -58,10 +65,17 @@ func (s *Service) InFlight(id ID) bool {
 	return s.inFlight[id] > 0
 }
 
-func (s *Service) enter(id ID) {
+// enter makes the donation the property of one provision more, until leave; false once the service is closed.
+// What it allows, Close waits for.
+func (s *Service) enter(id ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
 	s.inFlight[id]++
+	s.wg.Add(1)
+	return true
 }
 
 func (s *Service) leave(id ID) {
@@ -72,6 +86,7 @@ func (s *Service) leave(id ID) {
 	s.mu.Unlock()
 	s.touched(id)
 	s.opts.Dirty(id)
+	s.wg.Done()
 }
 
 // changed returns a channel that is closed at the next effect on the donation. Ask before looking.
