@@ -31,7 +31,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	for {
 		err := o.connectOnce(ctx)
 		was := o.view.disconnect(err)
-		if was {
+		if was && ctx.Err() == nil {
 			pause = firstPause
 			o.opts.Logger.Warn("guard connection lost", zap.Error(err))
 			o.opts.OnDisconnect()
