@@ -1,0 +1,237 @@
+// This file is the admin surface's backend: what a client asks for, handed to the engine while there is one.
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/serfab/cadre-hostd/internal/api"
+	"github.com/serfab/cadre-hostd/internal/donation"
+)
+
+// backend implements api.Backend.
+type backend struct{ d *daemon }
+
+var _ api.Backend = backend{}
+
+// engine returns the engine, or why there is none. It waits for the end of the start.
+func (b backend) engine(ctx context.Context) (*engine, error) {
+	b.d.settle(ctx)
+	m, faults, e := b.d.look()
+	switch {
+	case e != nil:
+		return e, nil
+	case m == caretaker:
+		var why []string
+		for _, f := range faults {
+			why = append(why, f.Message)
+		}
+		return nil, donation.Errorf(donation.CodeUnavailable,
+			"the daemon is a caretaker: it keeps the nodes that run and decides nothing until this is mended: %s", strings.Join(why, "; "))
+	default:
+		return nil, donation.Errorf(donation.CodeUnavailable, "the daemon is %s; ask again in a moment", m)
+	}
+}
+
+// find returns the engine and the id that ref names.
+func (b backend) find(ctx context.Context, ref string) (*engine, donation.ID, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := e.store.Resolve(ctx, ref)
+	return e, id, err
+}
+
+// Overview implements api.Backend.
+func (b backend) Overview(ctx context.Context) api.Overview {
+	m, faults, e := b.d.look()
+	o := api.Overview{
+		Version: b.d.opts.Version, PID: os.Getpid(), StartedAt: b.d.started,
+		StateDir: b.d.opts.StateDir, NodesDir: b.nodesDir(), Mode: string(m),
+		Faults: append([]api.Fault{}, faults...), Counts: map[donation.Status]int{},
+		Templates: b.d.settings.current().TemplateNames(),
+	}
+	var trouble string
+	if o.Guard, trouble = b.d.link.state(ctx); trouble != "" {
+		o.Faults = append(o.Faults, api.Fault{Code: "guard_" + o.Guard.State, Message: trouble})
+	}
+	if e == nil {
+		return o
+	}
+	counts, err := e.store.Counts(ctx)
+	if err != nil {
+		o.Faults = append(o.Faults, api.Fault{Code: "database", Message: err.Error()})
+		return o
+	}
+	o.Counts = counts
+	for _, s := range b.strays(ctx, e) {
+		o.Faults = append(o.Faults, s.fault())
+	}
+	return o
+}
+
+// nodesDir is the guard's own as soon as it has said so.
+func (b backend) nodesDir() string {
+	if h, ok := b.d.link.orch.Hello(); ok {
+		return h.NodesDir
+	}
+	return b.d.opts.NodesDir
+}
+
+// Donations implements api.Backend.
+func (b backend) Donations(ctx context.Context, all bool) ([]api.View, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var f donation.Filter
+	if !all {
+		f.Statuses = []donation.Status{donation.Provisioning, donation.AwaitingSeed, donation.Seeded, donation.Failed}
+		f.Unsettled = true
+	}
+	recs, err := e.store.List(ctx, f)
+	if err != nil && len(recs) == 0 {
+		return nil, err
+	}
+	if err != nil {
+		e.log.Error("list incomplete", zap.Error(err), zap.Int("read", len(recs)))
+	}
+	views := make([]api.View, 0, len(recs))
+	for _, rec := range recs {
+		v, err := b.view(ctx, e, rec)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// Donation implements api.Backend.
+func (b backend) Donation(ctx context.Context, ref string) (api.View, error) {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return api.View{}, err
+	}
+	return b.detail(ctx, e, id)
+}
+
+// Donate implements api.Backend.
+func (b backend) Donate(ctx context.Context, r donation.Request) (api.View, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return api.View{}, err
+	}
+	rec, err := e.svc.Provision(ctx, r)
+	if err != nil {
+		return api.View{}, b.explain(err)
+	}
+	return b.detail(ctx, e, rec.ID)
+}
+
+// Terminate implements api.Backend. A full id that is on no record, but of which the guard holds a process,
+// ends that.
+func (b backend) Terminate(ctx context.Context, ref string, force bool) (api.View, error) {
+	e, id, err := b.find(ctx, ref)
+	if donation.CodeOf(err) == donation.CodeNotFound && e != nil {
+		if s, ok := b.stray(ref); ok {
+			return b.terminateStray(ctx, s, force)
+		}
+	}
+	if err != nil {
+		return api.View{}, err
+	}
+	if _, err := e.svc.Terminate(ctx, id, force); err != nil {
+		return api.View{}, b.explain(err)
+	}
+	return b.detail(ctx, e, id)
+}
+
+// Restart implements api.Backend.
+func (b backend) Restart(ctx context.Context, ref string) (api.View, error) {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return api.View{}, err
+	}
+	if _, err := e.svc.Restart(ctx, id); err != nil {
+		return api.View{}, b.explain(err)
+	}
+	return b.detail(ctx, e, id)
+}
+
+// Retry implements api.Backend.
+func (b backend) Retry(ctx context.Context, ref string) (api.View, error) {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return api.View{}, err
+	}
+	if _, err := e.svc.Retry(ctx, id); err != nil {
+		return api.View{}, err
+	}
+	return b.detail(ctx, e, id)
+}
+
+// explain adds what is wrong with the guard to an error that it may be the reason of.
+func (b backend) explain(err error) error {
+	code := donation.CodeOf(err)
+	trouble := b.d.link.knownTrouble()
+	if trouble == "" || code != donation.CodeUnavailable && code != donation.CodeStillStopping {
+		return err
+	}
+	return &donation.Error{Code: code, Message: fmt.Sprintf("%v; %s", err, trouble), Err: err}
+}
+
+// Logs implements api.Backend.
+func (b backend) Logs(ctx context.Context, ref string, lines int, follow bool, w io.Writer) error {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	rec, err := e.store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !rec.HasWorkdir {
+		return donation.Errorf(donation.CodeNotFound, "%s is %s and its output is deleted with its workdir", id, rec.Status)
+	}
+	return newOutput(b.logPath(id)).copy(ctx, w, lines, follow)
+}
+
+// Events implements api.Backend.
+func (b backend) Events(ctx context.Context, ref string, after int64, limit int) ([]donation.Event, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var id donation.ID
+	if ref != "" {
+		if id, err = e.store.Resolve(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	return e.store.Events(ctx, id, after, limit)
+}
+
+// LastSeq implements api.Backend.
+func (b backend) LastSeq(ctx context.Context) (int64, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return e.store.LastSeq(ctx)
+}
+
+// Changed implements api.Backend. While nothing is decided nothing changes.
+func (b backend) Changed() <-chan struct{} {
+	if _, _, e := b.d.look(); e != nil {
+		return e.store.Changed()
+	}
+	return nil
+}

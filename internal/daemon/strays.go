@@ -1,0 +1,106 @@
+// This file is about strays: processes that the guard holds and that are on no record, because the database was
+// lost or is an old copy. They are shown and can be terminated by id; nothing kills them by itself.
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/serfab/cadre-hostd/internal/api"
+	"github.com/serfab/cadre-hostd/internal/donation"
+)
+
+// stray is a donation that only the guard knows.
+type stray struct {
+	id        donation.ID
+	processes []donation.Process
+}
+
+func (s stray) fault() api.Fault {
+	var pids []string
+	for _, p := range s.processes {
+		if p.State != donation.ProcessExited {
+			pids = append(pids, fmt.Sprint(p.Identity.PID))
+		}
+	}
+	state := "has ended"
+	if len(pids) > 0 {
+		state = "runs (pid " + strings.Join(pids, ", ") + ")"
+	}
+	return api.Fault{Code: "stray", Message: fmt.Sprintf(
+		"%s %s but is on no record: the database was lost, or is an old copy. Nothing touches it; 'cadre-hostd terminate %s' ends it and deletes what it wrote",
+		s.id, state, s.id)}
+}
+
+// strays returns the donations that the guard holds processes of and that are on no record.
+func (b backend) strays(ctx context.Context, e *engine) []stray {
+	recorded := map[donation.ID]bool{}
+	var found []stray
+	for _, p := range b.d.link.orch.Processes() {
+		known, asked := recorded[p.Donation]
+		if !asked {
+			_, err := e.store.Get(ctx, p.Donation)
+			known = donation.CodeOf(err) != donation.CodeNotFound // one that can't be read is no stray
+			recorded[p.Donation] = known
+			if !known {
+				s, _ := b.stray(string(p.Donation))
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// stray returns what the guard holds of one donation.
+func (b backend) stray(id string) (stray, bool) {
+	s := stray{id: donation.ID(id)}
+	s.processes = b.d.link.orch.Observe(s.id).Processes
+	return s, len(s.processes) > 0
+}
+
+// strayPoll is how often the end of a stray is looked for: it is on no record, so no event tells of it.
+const strayPoll = 20 * time.Millisecond
+
+// terminateStray stops what the guard holds of a donation, waits for its end, and deletes its workdir.
+func (b backend) terminateStray(ctx context.Context, s stray, force bool) (api.View, error) {
+	orch := b.d.link.orch
+	for _, p := range s.processes {
+		if err := orch.Stop(ctx, p.Spawn, donation.ReasonTerminate, force); err != nil {
+			return api.View{}, b.explain(donation.Errorf(donation.CodeUnavailable, "%s could not be stopped: %w", s.id, err))
+		}
+	}
+	ticker := time.NewTicker(strayPoll)
+	defer ticker.Stop()
+	for !b.ended(s.id) {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return api.View{}, b.explain(donation.Errorf(donation.CodeStillStopping, "%s is still stopping (--force kills it at once)", s.id))
+		}
+	}
+	if err := orch.Reclaim(ctx, s.id); err != nil {
+		return api.View{}, b.explain(donation.Errorf(donation.CodeUnavailable, "%s has ended but its workdir could not be deleted: %w", s.id, err))
+	}
+	var spawns []donation.SpawnID
+	for _, p := range orch.Observe(s.id).Processes {
+		spawns = append(spawns, p.Spawn)
+	}
+	if err := orch.Ack(ctx, spawns...); err != nil {
+		return api.View{}, b.explain(donation.Errorf(donation.CodeUnavailable, "%s has ended but the guard could not be told to forget it: %w", s.id, err))
+	}
+	return api.View{ID: s.id, Status: donation.Terminated, Ports: map[string]int{}}, nil
+}
+
+// ended reports whether the guard holds no living process of the donation.
+func (b backend) ended(id donation.ID) bool {
+	seen := b.d.link.orch.Observe(id)
+	for _, p := range seen.Processes {
+		if p.State != donation.ProcessExited {
+			return false
+		}
+	}
+	return seen.Connected
+}
