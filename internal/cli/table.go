@@ -1,0 +1,139 @@
+// This file holds the pages that status prints: the table of donations, and all about one.
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/serfab/cadre-hostd/internal/api"
+)
+
+// writeJSON prints v for machines.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// newTable aligns columns with two spaces between.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+func row(w io.Writer, cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }
+
+func flush(t *tabwriter.Writer) error {
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// writeViews prints one line for each donation.
+func writeViews(w io.Writer, views []api.View, wide bool, now time.Time) error {
+	notes := false
+	for _, v := range views {
+		notes = notes || note(v) != ""
+	}
+	head := []string{"ID", "NAME", "TEMPLATE", "STATUS", "PID", "UPTIME", "ATTEMPTS", "PORTS", "LAST EXIT"}
+	if wide {
+		head = append(head, "SPAWN", "GENERATION", "UID", "WORKDIR", "CREATED")
+	}
+	if notes {
+		head = append(head, "NOTE")
+	}
+	t := newTable(w)
+	row(t, head...)
+	for _, v := range views {
+		cells := []string{
+			string(v.ID), dash(v.Name), v.Template, statusWords(v, now), pidWords(v), uptime(v, now),
+			attemptWords(v, now), dash(portList(v.Ports)), lastExit(v, now),
+		}
+		if wide {
+			cells = append(cells, dash(v.Spawn), fmt.Sprint(v.Generation), uidWords(v), dash(v.Workdir), ago(v.CreatedAt, now))
+		}
+		if notes {
+			cells = append(cells, dash(note(v)))
+		}
+		row(t, cells...)
+	}
+	return flush(t)
+}
+
+func uidWords(v api.View) string {
+	if v.UID == 0 {
+		return "-"
+	}
+	return fmt.Sprint(v.UID)
+}
+
+// writeDetail prints all about one donation and the history of its spawns.
+func writeDetail(w io.Writer, v api.View, now time.Time) error {
+	t := newTable(w)
+	fact := func(name, value string) {
+		if value != "" {
+			row(t, name+":", value)
+		}
+	}
+	fact("ID", string(v.ID))
+	fact("Name", v.Name)
+	fact("Template", v.Template)
+	fact("Status", statusWords(v, now))
+	fact("Message", oneLine(v.Message))
+	fact("Held up", oneLine(v.Hold))
+	if v.Running {
+		fact("Process", fmt.Sprintf("pid %d, up %s", v.PID, uptime(v, now)))
+	}
+	fact("Attempts", attemptWords(v, now))
+	fact("Ports", portList(v.Ports))
+	if v.UID != 0 {
+		fact("User", fmt.Sprintf("uid %d", v.UID))
+	}
+	fact("Workdir", v.Workdir)
+	if v.LastExit != nil {
+		fact("Last exit", exitWords(*v.LastExit, now))
+		fact("It used", usageWords(*v.LastExit))
+	}
+	fact("Created", fmt.Sprintf("%s (%s)", moment(v.CreatedAt), ago(v.CreatedAt, now)))
+	fact("Changed", fmt.Sprintf("%s (%s)", moment(v.UpdatedAt), ago(v.UpdatedAt, now)))
+	if err := flush(t); err != nil {
+		return err
+	}
+	if len(v.Spawns) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nSpawns, newest first:")
+	t = newTable(w)
+	row(t, "SPAWN", "GENERATION", "STATE", "PID", "STARTED", "LASTED", "READY AFTER", "EXIT")
+	for _, s := range v.Spawns {
+		writeSpawn(t, s, now)
+	}
+	return flush(t)
+}
+
+func writeSpawn(t io.Writer, s api.SpawnView, now time.Time) {
+	pid, started, lasted, ready, exit := "-", "-", "-", "-", "-"
+	if s.PID != 0 {
+		pid = fmt.Sprint(s.PID)
+	}
+	if s.StartedAt != nil {
+		started, lasted = moment(*s.StartedAt), humane(now.Sub(*s.StartedAt))
+		if s.ReadyAt != nil {
+			ready = s.ReadyAt.Sub(*s.StartedAt).Round(time.Millisecond).String()
+		}
+	}
+	if s.Exit != nil {
+		exit = oneLine(s.Exit.Words)
+		if s.StartedAt != nil {
+			lasted = humane(s.Exit.At.Sub(*s.StartedAt))
+		}
+	}
+	row(t, string(s.ID), fmt.Sprint(s.Generation), string(s.State), pid, started, lasted, ready, exit)
+}
