@@ -69,8 +69,9 @@ type Store interface {
 	Spawns(ctx context.Context, id ID, limit int) ([]Spawn, error)
 
 	// BeginRespawn records the old exit, the attempt and the new spawn, where the donation is
-	// supervised, its generation is as expected and its latest spawn has ended or Exit ends it. It
-	// clears RetryNow and returns the new record.
+	// supervised, its generation is as expected and its latest spawn has ended or Exit ends it. A Charge
+	// for an end that isn't charged, as it stands on record, is ErrConflict. It clears RetryNow and
+	// returns the new record.
 	BeginRespawn(ctx context.Context, r Respawn) (Record, error)
 	// SpawnStarted moves a starting spawn to running. If to isn't empty the donation goes there from
 	// provisioning, in the same transaction. ErrConflict if the spawn isn't starting any more, or the
@@ -80,7 +81,8 @@ type Store interface {
 	// SpawnReady stamps ReadyAt of a running spawn, once.
 	SpawnReady(ctx context.Context, spawn SpawnID, at time.Time) error
 	// SpawnEnded records how a spawn ended, from any state that isn't an end. Recorded twice, the
-	// second is a no-op. An Exit whose Reason is crash takes the recorded StopReason instead, if any.
+	// second is a no-op. An Exit whose Reason is crash or guard-lost takes the recorded StopReason
+	// instead, if any.
 	SpawnEnded(ctx context.Context, spawn SpawnID, state SpawnState, exit Exit) error
 	// IntendStop records why a starting or running spawn will be stopped, before it is. The first
 	// intention stands, except that terminate and give-up replace a restart or drain.

@@ -105,6 +105,8 @@ type model struct {
 	attempts   int
 	generation int64
 	spawn      donation.SpawnState
+	// intended: a stop was recorded while the spawn was alive, so its end is never charged.
+	intended bool
 }
 
 func TestModel_RandomCallsKeepTheInvariants(t *testing.T) {
@@ -132,8 +134,8 @@ func TestModel_RandomCallsKeepTheInvariants(t *testing.T) {
 					r.Exit = &crash
 				}
 				_, err := s.BeginRespawn(t.Context(), r)
-				if fits(err, m.status.IsSupervised() && stale.Generation == m.generation && (m.spawn.Ended() || r.Exit != nil), "begin") {
-					m.generation, m.spawn = m.generation+1, donation.SpawnStarting
+				if fits(err, m.status.IsSupervised() && stale.Generation == m.generation && (m.spawn.Ended() || r.Exit != nil) && !(r.Charge && m.intended), "begin") {
+					m.generation, m.spawn, m.intended = m.generation+1, donation.SpawnStarting, false
 					if r.Charge {
 						m.attempts++
 					}
@@ -166,7 +168,7 @@ func TestModel_RandomCallsKeepTheInvariants(t *testing.T) {
 					if gaveUp {
 						m.before = m.status
 					}
-					m.status = donation.Failed
+					m.status, m.intended = donation.Failed, m.intended || !m.spawn.Ended()
 				}
 			},
 			"retry": func(*rapid.T) {
@@ -183,14 +185,14 @@ func TestModel_RandomCallsKeepTheInvariants(t *testing.T) {
 			"terminate": func(*rapid.T) {
 				_, err := s.Terminate(t.Context(), d.ID)
 				fits(err, true, "terminate")
-				m.status, m.before = donation.Terminated, ""
+				m.status, m.before, m.intended = donation.Terminated, "", m.intended || !m.spawn.Ended()
 			},
 			"": func(rt *rapid.T) {
 				was := rec
 				if rec, err = s.Get(t.Context(), d.ID); err != nil {
 					rt.Fatal(err)
 				}
-				got := model{rec.Status, rec.Before, rec.Attempts, rec.Generation, rec.Spawn.State}
+				got := model{rec.Status, rec.Before, rec.Attempts, rec.Generation, rec.Spawn.State, rec.Spawn.StopReason != ""}
 				switch {
 				case got != m:
 					rt.Fatalf("the record is %+v, the model says %+v", got, m)

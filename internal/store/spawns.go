@@ -49,6 +49,11 @@ func (s *Store) BeginRespawn(ctx context.Context, r donation.Respawn) (donation.
 				return err
 			}
 		}
+		if r.Charge {
+			if err := w.chargeable(last); err != nil {
+				return err
+			}
+		}
 		var attempts int
 		moved, err := w.returning(`
 			UPDATE donations SET generation = generation + 1, attempts = attempts + ?, last_attempt = iif(?, ?, last_attempt), retry_now = 0, has_workdir = 1
@@ -67,6 +72,19 @@ func (s *Store) BeginRespawn(ctx context.Context, r donation.Respawn) (donation.
 		}
 		return w.insertSpawn(r.ID, r.Generation+1, r.Spawn)
 	})
+}
+
+// chargeable is a conflict if the spawn's end, as it stands on record now, is none to be charged: a stop that was
+// intended after the caller had read the record.
+func (w *writeTx) chargeable(spawn donation.SpawnID) error {
+	var reason donation.Reason
+	if _, err := w.get(`SELECT exit_reason FROM spawns WHERE id = ?`, []any{spawn}, &reason); err != nil {
+		return err
+	}
+	if !reason.Charged() {
+		return fmt.Errorf("spawn %s ended by %s, which isn't charged: %w", spawn, reason, donation.ErrConflict)
+	}
+	return nil
 }
 
 // endStateOf is the state that fits an exit which comes without one.
@@ -193,7 +211,7 @@ func (w *writeTx) endSpawn(spawn donation.SpawnID, state donation.SpawnState, ex
 	}
 	var id donation.ID
 	ended, err = w.returning(`
-		UPDATE spawns SET state = ?, ended_at = ?, exit_reason = iif(? = 'crash' AND stop_reason <> '', stop_reason, ?),
+		UPDATE spawns SET state = ?, ended_at = ?, exit_reason = iif(? IN ('crash', 'guard-lost') AND stop_reason <> '', stop_reason, ?),
 			exit_known = ?, exit_code = ?, exit_signal = ?, exit_oom = ?, exit_message = ?, cpu_ns = ?, max_rss = ?
 		WHERE id = ? AND state IN ('starting', 'running') RETURNING donation, exit_reason`,
 		[]any{state, micros(exit.At), exit.Reason, exit.Reason, exit.Known, exit.Code, exit.Signal, exit.OOM, exit.Message,

@@ -50,6 +50,19 @@ func TestS26_UnchargedRespawnLeavesAttemptsAndUpdatedAt(t *testing.T) {
 	wantSame(t, "the reason of the old exit", spawns[1].Exit.Reason, donation.ReasonRestart)
 }
 
+func TestS26_RestartAfterTheLookIsNotCharged(t *testing.T) {
+	s := openTest(t)
+	rec := in(t, s, donation.Seeded)
+	noError(t, s.IntendStop(t.Context(), rec.Spawn.ID, donation.ReasonRestart))
+	r := donation.Respawn{ID: rec.ID, Generation: rec.Generation, Exit: &crash, Charge: true, Spawn: newSpawn()}
+	_, err := s.BeginRespawn(t.Context(), r)
+	wantConflict(t, err)
+	r.Charge = false
+	after, err := s.BeginRespawn(t.Context(), r)
+	noError(t, err)
+	wantSame(t, "attempts", after.Attempts, 0)
+}
+
 func TestBeginRespawnConflicts(t *testing.T) {
 	s := openTest(t)
 	dead := func(status donation.Status) donation.Record { return die(t, s, in(t, s, status)) }
