@@ -1,0 +1,128 @@
+// This file tests the daemon in surroundings that it doesn't control: without root, with a guard of somebody else's,
+// with a socket that vanishes, with processes that are on no record.
+
+package daemon_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/serfab/cadre-hostd/internal/api"
+	"github.com/serfab/cadre-hostd/internal/donation"
+)
+
+// nobody is a user that exists everywhere and owns nothing.
+const nobody = 65534
+
+func TestDaemonWithoutRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("the other tests run without root then")
+	}
+	h := newHost(t, templates)
+	h.exe = h.path("cadre-hostd")
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.exe, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(h.dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	h.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	o := h.run("running")
+	if o.Guard.Root {
+		t.Error("the guard says that it is root")
+	}
+	v := h.donate("reference", "node")
+	if v.UID != 0 {
+		t.Errorf("the node has uid %d, want the guard's own", v.UID)
+	}
+	signalTo(t, v.PID, unix.SIGKILL)
+	h.await("node", "back", func(now api.View) bool { return now.Ready && now.PID != v.PID && now.Ports["health"] == v.Ports["health"] })
+	h.terminate("node")
+}
+
+func TestExternalGuardIsNeverStarted(t *testing.T) {
+	h := newHost(t, templates)
+	h.args = []string{"--guard=external"}
+	o := h.run("running")
+	if o.Guard.State != "absent" || !slices.ContainsFunc(o.Faults, func(f api.Fault) bool { return f.Code == "guard_absent" }) {
+		t.Errorf("without a guard status says %+v, %+v", o.Guard, o.Faults)
+	}
+	if _, err := h.client.Donate(t.Context(), donation.Request{Template: "sleeper"}); donation.CodeOf(err) != donation.CodeUnavailable {
+		t.Errorf("donate without a guard: %v", err)
+	}
+	cmd := exec.Command("/proc/self/exe", "guard", "--runtime-dir", h.path("s", "run"), "--nodes-dir", h.path("s-nodes"), "--exit-when-idle")
+	cmd.Env = []string{"HOME=" + h.dir, "GORACE=atexit_sleep_ms=0"}
+	if err := theInit.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the guard ended badly: %v", err)
+		}
+	}()
+	h.eventually("the daemon finds it", func() bool {
+		o, err := h.client.Overview(t.Context())
+		return err == nil && o.Guard.State == "connected" && o.Guard.PID == cmd.Process.Pid && o.Guard.Instance != ""
+	})
+	h.donate("sleeper", "node")
+	h.terminate("node")
+}
+
+func TestAdminSocketComesBack(t *testing.T) {
+	h := newHost(t, templates+"\n[supervision]\nsweep_interval = \"1s\"\n")
+	h.run("running")
+	if err := os.Remove(h.path("s", "run", "admin.sock")); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the socket is back", func() bool {
+		conn, err := net.Dial("unix", h.path("s", "run", "admin.sock"))
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+}
+
+func TestStraysAreShownAndEndedByID(t *testing.T) {
+	h := newHost(t, templates)
+	h.run("running")
+	v := h.donate("stubborn", "node")
+	h.stop()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(h.path("s", "cadre.db"+suffix)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	h.run("running")
+	var faults []api.Fault
+	h.eventually("the stray is shown", func() bool {
+		o, err := h.client.Overview(t.Context())
+		faults = o.Faults
+		return err == nil && slices.ContainsFunc(o.Faults, func(f api.Fault) bool { return f.Code == "stray" && strings.Contains(f.Message, string(v.ID)) })
+	})
+	if !running(v.PID) {
+		t.Fatalf("the stray was killed: %v", faults)
+	}
+	h.terminate(string(v.ID))
+	if running(v.PID) {
+		t.Error("the stray still runs")
+	}
+	if _, err := os.Stat(v.Workdir); !os.IsNotExist(err) {
+		t.Errorf("its workdir is still there: %v", err)
+	}
+	if o, err := h.client.Overview(t.Context()); err != nil || len(o.Faults) != 0 {
+		t.Errorf("afterwards: %v, %v", o.Faults, err)
+	}
+}
