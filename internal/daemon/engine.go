@@ -61,10 +61,13 @@ func limitsOf(c config.Supervision) supervisor.Limits {
 // alive asks the kernel about a process that the guard doesn't know.
 func alive(id donation.Identity) bool { return guard.Alive(id.BootID, id.PID, id.StartTime) }
 
-// start sets the supervisor to work.
+// start takes up what a former daemon left half done, and sets the supervisor to work.
 func (e *engine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.stop = cancel
+	if err := e.svc.Resume(ctx, time.Now()); err != nil {
+		e.log.Error("provisions not taken up", zap.Error(err))
+	}
 	go func() {
 		defer close(e.stopped)
 		e.sup.Run(ctx, e.svc)

@@ -211,6 +211,32 @@ func TestP12_SilentGuardIsReportedNotReplaced(t *testing.T) {
 	}
 }
 
+func TestP13_ProvisionThatTheDaemonDidNotOutlive(t *testing.T) {
+	h := newHost(t, templates)
+	h.run("running")
+	pid := h.guardPID()
+	signalTo(t, pid, unix.SIGSTOP) // the start gets no answer
+	asked := make(chan error, 1)
+	go func() {
+		_, err := h.client.Donate(t.Context(), donation.Request{Template: "sleeper", Name: "node"})
+		asked <- err
+	}()
+	h.eventually("the record", func() bool {
+		list, err := h.client.Donations(t.Context(), false)
+		return err == nil && len(list) == 1
+	})
+	h.kill()
+	if err := <-asked; err == nil {
+		t.Fatal("donate succeeded without a guard")
+	}
+	signalTo(t, pid, unix.SIGCONT)
+	h.run("running")
+	v := h.await("node", "ready", func(v api.View) bool { return v.Ready })
+	if v.Generation != 1 || v.Attempts != 0 || len(nodesIn(h.path("s-nodes"))) != 1 {
+		t.Errorf("generation %d, %d attempts, processes %v; want the one spawn that was recorded", v.Generation, v.Attempts, nodesIn(h.path("s-nodes")))
+	}
+}
+
 func TestS28_EndingThatTheDaemonDidNotOutlive(t *testing.T) {
 	h := newHost(t, templates)
 	h.run("running")
