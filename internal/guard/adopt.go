@@ -5,11 +5,13 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // What an exit says that no guard saw.
@@ -18,17 +20,26 @@ const (
 	lostWhileStarting = "the guard was lost while starting it"
 )
 
-// adopt goes through the spool. Nobody is connected yet.
+// adopt goes through the spool. Nobody is connected yet. It fails if this guard is short of descriptors or memory, which
+// says nothing about the nodes: they are left as they are, to a guard that can follow them.
 func (g *Guard) adopt(ctx context.Context) error {
 	records, err := g.spool.load()
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		g.adoptOne(ctx, r)
+		if err := g.adoptOne(ctx, r); err != nil {
+			return fmt.Errorf("taking over %s of %s, one of %d (raise LimitNOFILE; a guard needs up to four descriptors a node): %w",
+				r.Spawn, r.Donation, len(records), err)
+		}
 	}
 	g.clearStrays(ctx)
 	return nil
+}
+
+// scarce reports whether an error says that this process is short of something.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // strayWait bounds the clearing of one stray's tree.
@@ -63,7 +74,7 @@ func (g *Guard) clearStrays(ctx context.Context) {
 	}
 }
 
-func (g *Guard) adoptOne(ctx context.Context, r record) {
+func (g *Guard) adoptOne(ctx context.Context, r record) error {
 	p := newProcess(r.Spawn, r.Donation)
 	p.record = r
 	p.group = g.groups.reopen(r.Cgroup, r.CgroupV1)
@@ -79,7 +90,7 @@ func (g *Guard) adoptOne(ctx context.Context, r record) {
 		p.view.State, p.view.Exit = StateExited, r.Exit
 		t.mu.Unlock()
 		g.report(p, "cgroup left behind", p.group.remove())
-		return
+		return nil
 	}
 	if other, ok := t.live[r.Donation]; ok {
 		// Can't be: a guard starts no second one. Both are followed; starts stay refused until one is gone.
@@ -93,14 +104,17 @@ func (g *Guard) adoptOne(ctx context.Context, r record) {
 	if r.PID != 0 {
 		pidfd, err = openProcess(r.PID, r.StartTime)
 	}
-	if err != nil {
+	switch {
+	case scarce(err):
+		return err
+	case err != nil:
 		g.adoptDead(p, err)
-		return
+		return nil
 	}
 	t.mu.Lock()
 	p.pidfd = pidfd
 	t.mu.Unlock()
-	g.adoptAlive(ctx, p)
+	return g.adoptAlive(ctx, p)
 }
 
 // adoptDead clears what is left of a spawn whose process is gone or never was. Its exit is unknown.
@@ -120,10 +134,18 @@ func (g *Guard) adoptDead(p *process, err error) {
 }
 
 // adoptAlive follows a process that another guard started.
-func (g *Guard) adoptAlive(ctx context.Context, p *process) {
+func (g *Guard) adoptAlive(ctx context.Context, p *process) error {
 	p.lostMessage = lostWhileRunning
 	r := p.record
+	watch, err := watchable(p.pidfd)
+	if err != nil {
+		return err
+	}
 	log, err := g.dirs.reopenLog(r.Donation, r.LogMax)
+	if scarce(err) {
+		watch.Close()
+		return err
+	}
 	if err != nil {
 		g.log.Warn("the log of an adopted node isn't bounded", p.fields(zap.Error(err))...)
 	} else {
@@ -136,15 +158,14 @@ func (g *Guard) adoptAlive(ctx context.Context, p *process) {
 		}
 	}
 	g.log.Info("node adopted", p.fields(zap.Int("pid", r.PID))...)
-	g.tasks.Go(func() {
-		g.followAdopted(ctx, p, p.pidfd)
-	})
+	g.tasks.Go(func() { g.followAdopted(ctx, p, watch) })
 	if r.StopSince.IsZero() {
-		return
+		return nil
 	}
 	// A stop was under way: it goes on, with what is left of its grace.
 	g.table.mu.Lock()
 	g.table.move(p, StateStopping)
 	g.table.mu.Unlock()
 	g.signalStop(p, graceLeft(r.Grace, r.KillAt, time.Now()))
+	return nil
 }

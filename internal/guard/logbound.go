@@ -1,6 +1,7 @@
 // This file keeps the nodes' logs within their bound. A node writes straight to its file; a checker looks at the
 // size, the sooner the faster it grows, and cuts: the newest half of the limit is kept as node.log.1 and the file
-// starts again from nothing. So a node's logs take at most one and a half times the limit, plus what it can write
+// starts again from nothing. A log that a former spawn left between half and all of its limit becomes node.log.1
+// whole. So neither file is larger than the limit, and a node's logs take at most twice that, plus what it can write
 // within one check interval (5 s for a log that was quiet, 100 ms for one that fills fast).
 
 package guard
@@ -39,7 +40,8 @@ type nodeLogFile struct {
 }
 
 // openLog opens the log below the directory fd, appending. One that has used over half of its limit is
-// put aside first if rotate says so.
+// put aside first if rotate says so; one that outgrew the limit before it was looked at isn't, for the checker cuts it
+// as soon as it is told of the log.
 func (w *workdirs) openLog(dir int, donation string, limit int64, rotate bool) (*nodeLogFile, error) {
 	if limit <= 0 {
 		limit = DefaultLogMax
@@ -54,7 +56,7 @@ func (w *workdirs) openLog(dir int, donation string, limit int64, rotate bool) (
 			unix.Close(fd)
 			return nil, fmt.Errorf("log of the node: %w", err)
 		}
-		if rotate && st.Size > limit/2 {
+		if rotate && st.Size > limit/2 && st.Size <= limit {
 			rotate = false
 			unix.Close(fd)
 			if err := unix.Renameat(dir, logName, dir, logName+".1"); err != nil {

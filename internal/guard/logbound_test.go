@@ -31,8 +31,8 @@ func TestNextLogCheck(t *testing.T) {
 	}
 }
 
-// scratchLog is a log that no process writes to, and the checker that bounds it.
-func scratchLog(t *testing.T, limit int64) (*logBound, *nodeLogFile, string) {
+// scratchLog is a log that no process writes to, and the checker that bounds it; text is what a former spawn left.
+func scratchLog(t *testing.T, limit int64, text string) (*logBound, *nodeLogFile, string) {
 	t.Helper()
 	dir := openDir(t)
 	w, err := openWorkdirs(Config{NodesDir: filepath.Join(dir, "nodes"), PeerUID: os.Getuid()})
@@ -45,16 +45,20 @@ func scratchLog(t *testing.T, limit int64) (*logBound, *nodeLogFile, string) {
 		t.Fatal(err)
 	}
 	defer d.close()
+	path := NodeLog(w.dir, donation)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	l, err := w.openLog(d.log, donation, limit, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.file.Close() })
-	return newLogBound(w, zap.NewNop()), l, NodeLog(w.dir, donation)
+	return newLogBound(w, zap.NewNop()), l, path
 }
 
 func TestP11_CutKeepsTheNewestHalf(t *testing.T) {
-	b, l, path := scratchLog(t, 100)
+	b, l, path := scratchLog(t, 100, "")
 	for range 20 {
 		if _, err := l.file.WriteString("0123456789"); err != nil {
 			t.Fatal(err)
@@ -72,7 +76,7 @@ func TestP11_CutKeepsTheNewestHalf(t *testing.T) {
 }
 
 func TestP11_DeletedLogIsBoundedToo(t *testing.T) {
-	b, l, path := scratchLog(t, 100)
+	b, l, path := scratchLog(t, 100, "")
 	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +85,40 @@ func TestP11_DeletedLogIsBoundedToo(t *testing.T) {
 	if info, err := l.file.Stat(); err != nil || info.Size() != 0 {
 		t.Errorf("%v, %v", info.Size(), err)
 	}
+}
+
+func TestP11_LogsTakeTwiceTheLimitAtMost(t *testing.T) {
+	const limit = 100
+	for name, c := range map[string]struct{ left, kept, now int64 }{
+		"nothing":            {0, 0, 0},
+		"half":               {50, 0, 50},
+		"over half":          {51, 51, 0},
+		"full":               {100, 100, 0},
+		"died before a look": {101, 50, 0},
+		"died in a flood":    {5000, 50, 0},
+	} {
+		b, l, path := scratchLog(t, limit, strings.Repeat("x", int(c.left)))
+		b.add(l)
+		b.pass(time.Now()) // the checker's first, as soon as it is told
+		if got, want := [2]int64{sizeOf(path + ".1"), sizeOf(path)}, [2]int64{c.kept, c.now}; got != want {
+			t.Errorf("%s: put aside %d bytes and left %d, want %v", name, got[0], got[1], want)
+		}
+		// The new spawn fills its log up to the brim, which isn't cut yet.
+		l.file.WriteString(strings.Repeat("y", int(limit-c.now)))
+		b.check(l, time.Now())
+		if sum := sizeOf(path+".1") + sizeOf(path); sum > 2*limit {
+			t.Errorf("%s: the logs take %d bytes", name, sum)
+		}
+	}
+}
+
+// sizeOf is the file's size; one that isn't there has none.
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 func TestP11_RotatesAtSpawn(t *testing.T) {
@@ -112,13 +150,7 @@ func TestP11_FloodIsBoundedAndNeverBlocks(t *testing.T) {
 	})
 	log := NodeLog(r.cfg.NodesDir, req.Donation)
 	eventually(t, "the log is within its bound", func() bool {
-		var sum int64
-		for _, path := range []string{log, log + ".1"} {
-			if info, err := os.Stat(path); err == nil {
-				sum += info.Size()
-			}
-		}
-		return sum <= limit*3/2
+		return sizeOf(log) <= limit && sizeOf(log+".1") <= limit/2 // of a single spawn there is no more
 	})
 	if !alive(p.PID) {
 		t.Error("the node has died of it")

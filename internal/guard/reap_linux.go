@@ -6,6 +6,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 	"unsafe"
@@ -137,18 +138,22 @@ func siginfoPID(info *unix.Siginfo) int {
 // How long the kernel is given to tell how an adopted process ended: until its parent has reaped it.
 const adoptedStatusWait = 5 * time.Second
 
-// followAdopted waits for the end of a process that isn't our child, then for its status. It ends early with ctx.
-func (g *Guard) followAdopted(ctx context.Context, p *process, pidfd int) {
-	// The poller takes a copy: the process's own descriptor is closed by whoever ends it.
+// watchable returns a copy of a pidfd for the runtime's poller: the process's own is closed by whoever ends it.
+func watchable(pidfd int) (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(pidfd), unix.F_DUPFD_CLOEXEC, 3)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
 	if err != nil {
-		g.log.Error("an adopted node can't be watched", p.fields(zap.Error(err))...)
-		return
+		return nil, fmt.Errorf("watching the node: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "pidfd")
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watching the node: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// followAdopted waits for the end of a process that isn't our child, then for its status; f is its pidfd, which it
+// closes. It ends early with ctx.
+func (g *Guard) followAdopted(ctx context.Context, p *process, f *os.File) {
 	stop := context.AfterFunc(ctx, func() { f.Close() })
 	defer func() {
 		stop()

@@ -21,7 +21,7 @@ const (
 	nodeUmask = 0o077
 	// guardOOMScore keeps the kernel from killing the guard for what a node has eaten.
 	guardOOMScore = -900
-	// guardNoFile is how many descriptors a root guard asks for: two a node, and some.
+	// guardNoFile is how many descriptors a root guard asks for: up to four a node, and some.
 	guardNoFile = 1 << 20
 )
 

@@ -100,6 +100,8 @@ func (s *spool) load() ([]record, error) {
 		}
 		r, err := readRecord(path)
 		switch {
+		case scarce(err):
+			return nil, fmt.Errorf("spool: %w", err)
 		case err != nil:
 			s.log.Error("spool file can't be read; moved aside", zap.String("path", path), zap.Error(err))
 			if err := os.Rename(path, path+".bad"); err != nil {

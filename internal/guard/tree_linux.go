@@ -99,7 +99,8 @@ func (t *sessionTree) find(procs []procStat) []procStat {
 	stranger := present && leader.start != t.leader.start
 	for _, p := range procs {
 		known, wasMember := t.members[p.pid]
-		inSession := p.session == t.leader.pid && !stranger && (!t.reaped || p.start <= t.cutoff)
+		// A leader that never had a pid has no session either: 0 is that of the kernel's threads, and often of pid 1.
+		inSession := t.leader.pid != 0 && p.session == t.leader.pid && !stranger && (!t.reaped || p.start <= t.cutoff)
 		switch {
 		case p.pid == self:
 		case p.pid == t.leader.pid && p.start == t.leader.start, wasMember && known == p.start, inSession:
