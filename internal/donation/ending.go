@@ -4,6 +4,7 @@ package donation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -16,7 +17,7 @@ func (s *Service) Terminate(ctx context.Context, id ID, force bool) (Record, err
 	if err != nil {
 		return rec, err
 	}
-	s.touched(id)
+	defer s.touched(id) // who else waits looks again, and nobody's waiting is left in the map
 	s.opts.Dirty(id)
 	if force {
 		if err := s.force(ctx, id); err != nil {
@@ -88,7 +89,10 @@ func (s *Service) Restart(ctx context.Context, id ID) (Record, error) {
 	if rec.Spawn == nil || rec.Spawn.State != SpawnRunning {
 		return rec, Errorf(CodeInvalidState, "%s isn't running; 'cadre-hostd retry %s' starts it without waiting", id, id)
 	}
-	if err := s.store.IntendStop(ctx, rec.Spawn.ID, ReasonRestart); err != nil {
+	switch err := s.store.IntendStop(ctx, rec.Spawn.ID, ReasonRestart); {
+	case errors.Is(err, ErrConflict):
+		return rec, Errorf(CodeInvalidState, "%s has just stopped running; 'cadre-hostd status %s' tells what it does now", id, id)
+	case err != nil:
 		return rec, err
 	}
 	defer s.opts.Dirty(id) // sends the signal again, should this one fail

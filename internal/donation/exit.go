@@ -94,7 +94,7 @@ func (e Exit) String() string {
 	if e.OOM {
 		b.WriteString(" (out of memory)")
 	}
-	if e.Reason != ReasonCrash && e.Reason != ReasonGuardLost {
+	if e.Reason != "" && e.Reason != ReasonCrash && e.Reason != ReasonGuardLost {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
 	}
 	return b.String()

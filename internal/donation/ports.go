@@ -63,7 +63,8 @@ type Store interface {
 	// others: they are reported joined in the error beside the good ones.
 	List(ctx context.Context, f Filter) ([]Record, error)
 	// Resolve finds the one donation that ref names: a full id, the name of a donation that hasn't
-	// been terminated, or a unique id prefix (with or without "don_"). CodeNotFound, CodeAmbiguous.
+	// been terminated, a unique id prefix (with or without "don_"), or the name of the last one that was
+	// terminated. CodeNotFound, CodeAmbiguous.
 	Resolve(ctx context.Context, ref string) (ID, error)
 	// Spawns returns the spawns of a donation, newest first, limit at most.
 	Spawns(ctx context.Context, id ID, limit int) ([]Spawn, error)

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
-// cleanupTimeout bounds the undoing of a failed provision, which must not depend on the caller's patience.
+// cleanupTimeout bounds the recording of a start's answer and the undoing of a failed provision: both depend
+// neither on the caller's patience nor on Close.
 const cleanupTimeout = 10 * time.Second
 
 var nameRE = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
@@ -22,7 +24,7 @@ var nameRE = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 // CodeSpawnFailed (the record says error, nothing is left to reclaim); CodeInvalidState (an ending landed
 // meanwhile); CodeUnavailable (no guard, or ctx ended).
 func (s *Service) Provision(ctx context.Context, req Request) (Record, error) {
-	if req.Name != "" && (!nameRE.MatchString(req.Name) || len(req.Name) > 4 && req.Name[:4] == "don_") {
+	if req.Name != "" && (!nameRE.MatchString(req.Name) || strings.HasPrefix(strings.ToLower(req.Name), "don_")) {
 		return Record{}, Errorf(CodeInvalidRequest, "%q can't be a name: use letters, digits, dots, dashes and underscores, 63 at most, and don't begin it with \"don_\"", req.Name)
 	}
 	plan, err := s.orch.Plan(req.Template)
@@ -78,15 +80,26 @@ func (s *Service) provision(ctx context.Context, rec Record, plan Plan) error {
 	if plan.NeedsSeed {
 		to = AwaitingSeed
 	}
+	ctx, cancel := s.lastWords()
+	defer cancel()
 	err = s.store.SpawnStarted(ctx, rec.Spawn.ID, p.Identity, p.StartedAt, to)
 	switch {
 	case errors.Is(err, ErrConflict):
 		// The supervisor, made dirty when this provision leaves, stops and reclaims what the ending says.
-		return Errorf(CodeInvalidState, "%s was ended while it was being started", rec.ID)
+		return endedMeanwhile(rec.ID)
 	case err != nil:
 		return s.undoProvision(rec, err)
 	}
 	return nil
+}
+
+// lastWords is the context of what must be written even while the service is closing.
+func (s *Service) lastWords() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.base), cleanupTimeout)
+}
+
+func endedMeanwhile(id ID) error {
+	return Errorf(CodeInvalidState, "%s was ended while it was being started", id)
 }
 
 // startUntilDefinite sends the start until the guard answers for good or ctx ends.
@@ -98,7 +111,7 @@ func (s *Service) startUntilDefinite(ctx context.Context, rec Record) (Process, 
 			return p, err
 		}
 		if now, lookErr := s.store.Get(ctx, rec.ID); lookErr == nil && now.Status.IsEnding() {
-			return p, Errorf(CodeInvalidState, "%s was ended while it was being started", rec.ID)
+			return p, endedMeanwhile(rec.ID)
 		}
 		if !sleep(ctx, pause) {
 			return p, context.Cause(ctx)
@@ -108,17 +121,20 @@ func (s *Service) startUntilDefinite(ctx context.Context, rec Record) (Process, 
 
 // failProvision records a definite refusal and leaves nothing behind.
 func (s *Service) failProvision(rec Record, refused *StartError) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), cleanupTimeout)
+	ctx, cancel := s.lastWords()
 	defer cancel()
 	exit := Exit{Reason: ReasonStartFailed, At: time.Now(), Message: refused.Message}
-	err := errors.Join(
-		s.store.SpawnEnded(ctx, rec.Spawn.ID, SpawnFailed, exit),
-		ignoreConflict(s.store.Fail(ctx, rec.ID, []Status{Provisioning}, 0, refused.Message, false)),
-	)
+	err := s.store.SpawnEnded(ctx, rec.Spawn.ID, SpawnFailed, exit)
+	failErr := s.store.Fail(ctx, rec.ID, []Status{Provisioning}, 0, refused.Message, false)
+	err = errors.Join(err, ignoreConflict(failErr))
 	if err == nil {
 		err = s.reclaim(ctx, rec.ID)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(failErr, ErrConflict):
+		// The ending that came first stands, and what undoing left is its reclaim's.
+		return endedMeanwhile(rec.ID)
+	case err != nil:
 		// The record still says provisioning or has a workdir: a later reap or sweep finishes this.
 		return Errorf(CodeSpawnFailed, "%s could not be started: %s; and undoing it failed: %w", rec.ID, refused.Message, err)
 	}
@@ -127,11 +143,13 @@ func (s *Service) failProvision(rec Record, refused *StartError) error {
 
 // undoProvision stops the child that exists when its record could not be completed (D06).
 func (s *Service) undoProvision(rec Record, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.base), cleanupTimeout)
+	ctx, cancel := s.lastWords()
 	defer cancel()
+	// If this can't be recorded either, the child is stopped all the same, and the reap of stale provisionings
+	// writes the ending.
 	err := errors.Join(
-		s.orch.Stop(ctx, rec.Spawn.ID, ReasonAbandoned, true),
 		ignoreConflict(s.store.Fail(ctx, rec.ID, []Status{Provisioning}, 0, fmt.Sprintf("the start could not be recorded: %v", cause), false)),
+		s.orch.Stop(ctx, rec.Spawn.ID, ReasonAbandoned, true),
 	)
 	return Errorf(CodeInternal, "%s was started but that could not be recorded, so it was stopped: %w", rec.ID, errors.Join(cause, err))
 }
