@@ -25,10 +25,7 @@ the bearer for /seed; CADRE_OWNER_KEYS are the public keys (base64url, separated
   CADRE_SEED_TOKEN=s cadre-hostd node --workdir /tmp/node --health-port 8080`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.StartupToken = os.Getenv("CADRE_STARTUP_TOKEN")
-			o.SeedToken = os.Getenv("CADRE_SEED_TOKEN")
-			o.OwnerKeys = os.Getenv("CADRE_OWNER_KEYS")
-			o.Log = a.stderr
+			o.Env, o.Log = os.Getenv, a.stderr
 			if o.HealthPort < 0 || o.HealthPort > 65535 {
 				return usagef(cmd, "--health-port %d is no port", o.HealthPort)
 			}

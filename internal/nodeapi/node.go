@@ -46,20 +46,13 @@ type Options struct {
 	Env func(string) string
 	// Log takes a line at the start and one at the end; nil discards them.
 	Log io.Writer
-
-	// StartupToken, SeedToken and OwnerKeys, where set, go before their variables.
-	StartupToken, SeedToken, OwnerKeys string
 }
 
-// complete returns o with every default and variable filled in.
+// complete returns o with every default filled in.
 func (o Options) complete() Options {
-	env := o.Env
-	if env == nil {
-		env = func(string) string { return "" }
+	if o.Env == nil {
+		o.Env = func(string) string { return "" }
 	}
-	o.StartupToken = cmp.Or(o.StartupToken, env(startupTokenVar))
-	o.SeedToken = cmp.Or(o.SeedToken, env(seedTokenVar))
-	o.OwnerKeys = cmp.Or(o.OwnerKeys, env(ownerKeysVar))
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1")
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -119,10 +112,10 @@ func Run(ctx context.Context, o Options) error {
 
 func run(ctx context.Context, o Options, h hooks) error {
 	o = o.complete()
-	if o.StartupTokenFile != "" && o.StartupToken == "" {
+	if o.StartupTokenFile != "" && o.Env(startupTokenVar) == "" {
 		return fmt.Errorf("%s is not set, so there is nothing to write to the startup-token file; set it, or name no file", startupTokenVar)
 	}
-	owners, err := ParseOwnerKeys(o.OwnerKeys)
+	owners, err := ParseOwnerKeys(o.Env(ownerKeysVar))
 	if err != nil {
 		return fmt.Errorf("%s: %w", ownerKeysVar, err)
 	}
@@ -138,12 +131,13 @@ func run(ctx context.Context, o Options, h hooks) error {
 	if err != nil {
 		return fmt.Errorf("open the health port: %w", err)
 	}
+	seedToken := o.Env(seedTokenVar)
 	n := &node{
 		peerID:    PeerID(key.Public().(ed25519.PublicKey)),
 		addr:      ln.Addr().(*net.TCPAddr),
 		startedAt: time.Now().UTC(),
-		seedHash:  sha256.Sum256([]byte(o.SeedToken)),
-		hasSeed:   o.SeedToken != "",
+		seedHash:  sha256.Sum256([]byte(seedToken)),
+		hasSeed:   seedToken != "",
 		owners:    owners,
 		log:       log.New(o.Log, "", 0),
 		book:      book,
@@ -171,7 +165,7 @@ func (n *node) serve(ctx context.Context, ln net.Listener, o Options, h hooks) e
 	// The token comes last: whoever sees it may ask at once, and is told that the node is healthy.
 	n.phase.Store(int32(healthy))
 	if o.StartupTokenFile != "" {
-		if err := writeFile(o.StartupTokenFile, []byte(o.StartupToken), os.Rename); err != nil {
+		if err := writeFile(o.StartupTokenFile, []byte(o.Env(startupTokenVar)), os.Rename); err != nil {
 			_ = server.Close()
 			<-ended
 			return fmt.Errorf("write the startup token to %s (its directory must exist and be writable): %w", o.StartupTokenFile, err)

@@ -215,13 +215,6 @@ func TestPeerIDIsLibp2ps(t *testing.T) {
 	}
 }
 
-func TestOptionsGoBeforeTheEnvironment(t *testing.T) {
-	got := Options{SeedToken: "mine", Env: environment()}.complete()
-	if got.SeedToken != "mine" || got.StartupToken != testStartup || got.Listen != "127.0.0.1" {
-		t.Errorf("complete: seed token %q, startup token %q, listen %q", got.SeedToken, got.StartupToken, got.Listen)
-	}
-}
-
 func TestMultiaddr(t *testing.T) {
 	for want, addr := range map[string]string{
 		"/ip4/192.0.2.1/tcp/80/p2p/x":   "192.0.2.1:80",
