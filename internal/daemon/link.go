@@ -25,7 +25,7 @@ const (
 	// signOfLife is how long a guard may take to answer before it counts as silent.
 	signOfLife = time.Second
 	// guardCheck is how often the guard is asked for a sign of life.
-	guardCheck = 2 * time.Second
+	guardCheck = time.Second
 	// guardStart is how long a guard may take from its start to its first answer.
 	guardStart = 10 * time.Second
 	// self is this very binary, also after an upgrade has replaced the file it was started from.
