@@ -7,9 +7,11 @@ import (
 	"bufio"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -90,12 +92,15 @@ func TestEveryConformanceRowHasItsTest(t *testing.T) {
 			t.Errorf("row %s is missing in docs/conformance.md", id)
 		}
 	}
-	for id, tests := range byID {
-		if !rows[id] {
-			t.Errorf("%s carry an id that docs/conformance.md doesn't explain: add row %s", strings.Join(tests, ", "), id)
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		if !rows[id] && !slices.Contains(unclaimed, id) {
+			t.Errorf("%s: docs/conformance.md doesn't explain this id: add row %s", strings.Join(byID[id], ", "), id)
 		}
 	}
 }
+
+// unclaimed are rows that tests prove in part while the page doesn't claim the whole yet.
+var unclaimed = []string{"P14"}
 
 // claimed are the rows that the page must have: S01–S29 and P01–P15, without P14 (see the page).
 func claimed() []string {

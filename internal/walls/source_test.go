@@ -24,14 +24,15 @@ const oneForker = "only the guard starts processes: a child of anybody else woul
 
 var calls = []call{
 	{"os", "StartProcess", []string{"internal/guard"}, oneForker},
-	{"syscall", "ForkExec", []string{"internal/guard"}, oneForker},
+	{"syscall", "ForkExec", []string{"internal/guard", "bench"}, oneForker},
 	{"syscall", "StartProcess", []string{"internal/guard"}, oneForker},
 	{"syscall", "Exec", []string{"internal/guard"}, oneForker},
 	{"unix", "Exec", []string{"internal/guard"}, oneForker},
 	{"os", "Exit", []string{"cmd/cadre-hostd", "internal/guard", "bench"}, "an exit that skips the deferred calls is main's (and that of the guard's own child modes)"},
 	{"signal", "Ignore", nil, "an ignored signal is inherited by every child"},
 	{
-		"", "Reveal", []string{"internal/store", "internal/orchestrator", "internal/orchestrator/process"},
+		"", "Reveal",
+		[]string{"internal/store", "internal/orchestrator", "internal/orchestrator/process"},
 		"a secret is revealed where it is stored and where it goes to the guard, nowhere else",
 	},
 }
