@@ -23,5 +23,5 @@ awk -v tests="$tests" '
 ' "$page" >"$page.new"
 mv "$page.new" "$page"
 
-missing=$(grep -oE '^\| [A-Z][0-9]{2} \|.*\| \|$' "$page" | cut -c3-5 | paste -sd' ')
+missing=$({ grep -oE '^\| [A-Z][0-9]{2} \|.*\| \|$' "$page" || true; } | cut -c3-5 | paste -sd' ')
 [ -z "$missing" ] || { echo "conformance: rows without a test: $missing" >&2; exit 1; }
