@@ -70,7 +70,7 @@ type Action struct {
 	At time.Time
 	// Spawn is the one that Settle and Stop are about.
 	Spawn donation.SpawnID
-	// State and Exit are what Settle writes; Exit is also the news that Attempt carries.
+	// State and Exit are what Settle writes; they are also the news that Attempt and Reclaim carry.
 	State donation.SpawnState
 	Exit  *donation.Exit
 	// Charge says whether Attempt counts.
@@ -91,8 +91,8 @@ func Decide(f Facts, l Limits) Action {
 		return *act
 	}
 	rec := f.Record
-	if rec.Status == donation.Provisioning {
-		// The provision in flight owns it; if it died, the reap of stale provisionings ends it.
+	if !rec.Status.IsSupervised() && !rec.Status.IsEnding() {
+		// Provisioning: the provision in flight owns it; if that died, the reap of stale provisionings ends it.
 		return Action{Kind: Leave}
 	}
 	if rec.Spawn == nil {
@@ -114,7 +114,7 @@ func survey(f Facts) (current *donation.Process, alive bool, act *Action) {
 			continue
 		}
 		if p.State == donation.ProcessExited {
-			return nil, false, &Action{Kind: Settle, Spawn: p.Spawn, State: donation.SpawnExited, Exit: p.Exit}
+			return nil, false, &Action{Kind: Settle, Spawn: p.Spawn, State: donation.SpawnExited, Exit: exitOf(p, f.Now)}
 		}
 		if p.State != donation.ProcessStopping {
 			return nil, false, &Action{Kind: Stop, Spawn: p.Spawn, Reason: donation.ReasonAbandoned}
@@ -183,7 +183,7 @@ func decideGone(f Facts, l Limits, p *donation.Process) Action {
 	rec, sp := f.Record, f.Record.Spawn
 	if sp.State.Ended() && p != nil && !rec.Status.IsEnding() {
 		// On record already: only the acknowledgement is missing.
-		return Action{Kind: Settle, Spawn: sp.ID, State: donation.SpawnExited, Exit: p.Exit}
+		return Action{Kind: Settle, Spawn: sp.ID, State: donation.SpawnExited, Exit: exitOf(p, f.Now)}
 	}
 	var news *donation.Exit
 	state := donation.SpawnExited
@@ -200,20 +200,20 @@ func decideGone(f Facts, l Limits, p *donation.Process) Action {
 		case mustReclaim(rec, p != nil):
 			return Action{Kind: Reclaim, Spawn: sp.ID, State: state, Exit: news}
 		case p != nil:
-			return Action{Kind: Settle, Spawn: sp.ID, State: state, Exit: p.Exit}
+			return Action{Kind: Settle, Spawn: sp.ID, State: state, Exit: exitOf(p, f.Now)}
 		}
 		return Action{Kind: Leave}
 	}
-	last := sp.Exit
-	if news != nil {
-		last = news
-		if sp.StopReason != "" && news.Reason == donation.ReasonCrash {
-			stopped := *news
-			stopped.Reason = sp.StopReason
-			last = &stopped
-		}
+	return decideRespawn(f, l, settle)
+}
+
+// exitOf returns the exit of a process that has ended. One that comes without is an unknown end: the guard
+// never sends that, and if it did, a node must not stay down for it.
+func exitOf(p *donation.Process, now time.Time) *donation.Exit {
+	if p.Exit == nil {
+		return &donation.Exit{Reason: donation.ReasonGuardLost, At: now}
 	}
-	return decideRespawn(f, l, last, news, settle)
+	return p.Exit
 }
 
 // howItEnded returns the news of a spawn that the record believes in and that has no living process: its
@@ -222,7 +222,7 @@ func howItEnded(f Facts, p *donation.Process) (*donation.Exit, donation.SpawnSta
 	sp := f.Record.Spawn
 	switch {
 	case p != nil:
-		return p.Exit, donation.SpawnExited
+		return exitOf(p, f.Now), donation.SpawnExited
 	case sp.State == donation.SpawnStarting && sp.Guard == f.Seen.Instance:
 		return nil, "" // this guard may still be about to start it
 	case sp.State == donation.SpawnStarting:
@@ -240,26 +240,36 @@ func decideUnanswered(f Facts) Action {
 	rec, sp := f.Record, f.Record.Spawn
 	switch {
 	case sp.State == donation.SpawnRunning:
+		then := "the node comes back"
+		if rec.Status.IsEnding() {
+			then = "its donation is cleaned up"
+		}
 		return Action{Kind: Hold, Message: fmt.Sprintf(
-			"process %d is alive but the guard doesn't know it; kill %d and the node comes back", sp.Identity.PID, sp.Identity.PID)}
+			"process %d is alive but the guard doesn't know it; kill %d and %s", sp.Identity.PID, sp.Identity.PID, then)}
 	case rec.Status.IsEnding() || sp.StopReason != "":
-		// It was never confirmed and isn't wanted any more: a stop makes the guard refuse a late start.
+		// It was never confirmed and isn't wanted any more. Should the guard start it after all, late, then its
+		// process is one that the record doesn't want, and is stopped.
 		return Action{Kind: Settle, Spawn: sp.ID, State: donation.SpawnLost, Exit: &donation.Exit{Reason: donation.ReasonAbandoned, At: f.Now}}
 	}
 	return Action{Kind: Resend, Spawn: sp.ID}
 }
 
-// decideRespawn is for a supervised donation whose last spawn has ended as last says.
-func decideRespawn(f Facts, l Limits, last, news *donation.Exit, settle Action) Action {
-	rec := f.Record
+// decideRespawn is for a supervised donation whose last spawn has ended. How is on record, or is the news
+// that settle brings.
+func decideRespawn(f Facts, l Limits, settle Action) Action {
+	rec, news, last := f.Record, settle.Exit, f.Record.Spawn.Exit
+	if news != nil {
+		last = news
+	}
 	if rec.InputsMissing {
 		if news != nil {
 			return settle
 		}
 		return Action{Kind: Hold, Message: "not respawnable: what the spawn needs can't be read from the record; terminate the donation and donate again"}
 	}
-	if last == nil || !last.Reason.Charged() {
-		return Action{Kind: Attempt, Exit: news}
+	if last == nil || !last.Reason.Charged() || rec.Spawn.StopReason != "" {
+		// A stop that was intended is never charged, however the end then came about.
+		return Action{Kind: Attempt, State: settle.State, Exit: news}
 	}
 	if rec.Attempts >= l.MaxAttempts && !rec.RetryNow {
 		if news != nil {
@@ -273,7 +283,7 @@ func decideRespawn(f Facts, l Limits, last, news *donation.Exit, settle Action) 
 		}
 		return Action{Kind: Wait, At: at}
 	}
-	return Action{Kind: Attempt, Exit: news, Charge: true}
+	return Action{Kind: Attempt, State: settle.State, Exit: news, Charge: true}
 }
 
 func giveUpMessage(attempts int, last donation.Exit) string {
@@ -292,11 +302,14 @@ func NextAttempt(d donation.Donation, l Limits, now time.Time) time.Time {
 	return d.LastAttempt.Add(Backoff(d.Attempts, l))
 }
 
-// Backoff returns min(base·2ⁿ, cap) without overflowing.
+// Backoff returns min(base·2ⁿ, cap) without overflowing, for any n at once.
 func Backoff(attempts int, l Limits) time.Duration {
 	d := l.BackoffBase
 	for range attempts {
-		if d >= l.BackoffCap {
+		if d > l.BackoffCap-d {
+			return l.BackoffCap // doubled it would pass the cap
+		}
+		if d <= 0 {
 			break
 		}
 		d *= 2

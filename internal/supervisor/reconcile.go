@@ -145,7 +145,7 @@ func (s *Supervisor) attempt(ctx context.Context, rec donation.Record, act Actio
 		return err
 	}
 	if act.Exit != nil {
-		if err := s.svc.Settle(ctx, rec.ID, rec.Spawn.ID, donation.SpawnExited, *act.Exit); err != nil {
+		if err := s.svc.Settle(ctx, rec.ID, rec.Spawn.ID, act.State, *act.Exit); err != nil {
 			return err
 		}
 	}
@@ -161,8 +161,8 @@ func (s *Supervisor) later(ctx context.Context, id donation.ID, err error) {
 	pause := s.opts.SettleInterval
 	switch {
 	case errors.As(err, &blocked):
-		if s.setHold(id, blocked.Message) {
-			s.opts.Log.Warn("on hold", zap.String("donation", string(id)), zap.String("why", blocked.Message))
+		if s.setHold(id, blocked.Error()) {
+			s.opts.Log.Warn("on hold", zap.String("donation", string(id)), zap.String("why", blocked.Error()))
 		}
 		if blocked.Kind == donation.BlockTemplate {
 			return // a change of the configuration, or the sweep, looks again
@@ -173,7 +173,8 @@ func (s *Supervisor) later(ctx context.Context, id donation.ID, err error) {
 		s.setHold(id, err.Error())
 		pause = transientPause
 	case errors.Is(err, donation.ErrDisconnected):
-		return // everything is looked at when the guard is back
+		// Everything is looked at when the guard is back. But one that was stopped keeps its connection, and
+		// nothing tells when it goes on.
 	default:
 		s.errs.error(id, err)
 	}

@@ -22,6 +22,8 @@ type Store interface {
 // Orchestrator is what the supervisor asks of it; all acting is the service's.
 type Orchestrator interface {
 	Observe(id donation.ID) donation.Observation
+	// Processes returns every process that is known, of whatever donation.
+	Processes() []donation.Process
 	Ready(ctx context.Context, l donation.Launch) (bool, error)
 }
 
@@ -173,8 +175,9 @@ func (s *Supervisor) tick(ctx context.Context) {
 	}
 }
 
-// sweep makes dirty whatever is supervised or has something left to settle. One bad row never hides the
-// others; a store that can't be read is one logged error, and the next trigger tries again.
+// sweep makes dirty whatever is supervised or has something left to settle, and whatever has a process: one
+// that started late, or whose exit nobody acknowledged, may belong to a record that is settled. One bad row
+// never hides the others; a store that can't be read is one logged error, and the next trigger tries again.
 func (s *Supervisor) sweep(ctx context.Context) {
 	recs, err := s.store.List(ctx, donation.Filter{Statuses: donation.Supervised, Unsettled: true})
 	if err != nil && ctx.Err() == nil {
@@ -182,6 +185,9 @@ func (s *Supervisor) sweep(ctx context.Context) {
 	}
 	for _, rec := range recs {
 		s.queue.Add(rec.ID)
+	}
+	for _, p := range s.orch.Processes() {
+		s.queue.Add(p.Donation)
 	}
 }
 
