@@ -206,7 +206,7 @@ type Orchestrator interface {
 	// is charged. A *BlockedError says what stands in the way.
 	Check(ctx context.Context, l Launch) error
 	// Start starts the launch's spawn or finds it started already: idempotent by spawn id. See the
-	// errors above for what is definite.
+	// errors above for what is definite; a *BlockedError says that it can't be asked for now.
 	Start(ctx context.Context, l Launch) (Process, error)
 	// Stop begins an orderly stop (the template's signal and grace, then the whole tree) and returns;
 	// the exit is observed. force kills at once. A spawn that isn't there is no error.
@@ -242,4 +242,9 @@ type BlockedError struct {
 	Message string
 }
 
-func (e *BlockedError) Error() string { return e.Message }
+func (e *BlockedError) Error() string {
+	if e.Kind == BlockTemplate {
+		return "not respawnable: " + e.Message
+	}
+	return e.Message
+}

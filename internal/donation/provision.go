@@ -107,8 +107,13 @@ func (s *Service) startUntilDefinite(ctx context.Context, rec Record) (Process, 
 	for pause := transientPause; ; pause = min(2*pause, s.opts.SettleInterval) {
 		p, err := s.orch.Start(ctx, LaunchOf(rec))
 		var refused *StartError
-		if err == nil || errors.As(err, &refused) {
+		var blocked *BlockedError
+		switch {
+		case err == nil || errors.As(err, &refused):
 			return p, err
+		case errors.As(err, &blocked):
+			// Nobody is there yet to wait until it can be started.
+			return p, &StartError{Message: blocked.Message}
 		}
 		if now, lookErr := s.store.Get(ctx, rec.ID); lookErr == nil && now.Status.IsEnding() {
 			return p, endedMeanwhile(rec.ID)

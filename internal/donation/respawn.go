@@ -19,7 +19,7 @@ const transientPause = 10 * time.Millisecond
 func (s *Service) Respawn(ctx context.Context, rec Record, exit *Exit, charge bool) error {
 	plan, err := s.orch.Plan(rec.Request.Template)
 	if err != nil {
-		return &BlockedError{Kind: BlockTemplate, Message: "not respawnable: " + err.Error()}
+		return &BlockedError{Kind: BlockTemplate, Message: err.Error()}
 	}
 	fresh := newSpawn(plan, s.orch.Observe(rec.ID).Instance)
 	trial := LaunchOf(rec)

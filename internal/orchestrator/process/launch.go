@@ -43,12 +43,17 @@ func (o *Orchestrator) Check(_ context.Context, l donation.Launch) error {
 		return donation.ErrDisconnected
 	}
 	if _, err := o.request(l, hello); err != nil {
-		return &donation.BlockedError{Kind: donation.BlockTemplate, Message: "not respawnable: " + err.Error()}
+		return notRespawnable(err)
 	}
 	if o.view.alive(l.Donation) {
 		return nil // its ports are its own; the guard says busy if it must go first
 	}
 	return orchestrator.CheckPorts(l.Ports)
+}
+
+// notRespawnable says that a launch can't be rendered now; nothing was asked of the guard.
+func notRespawnable(err error) error {
+	return &donation.BlockedError{Kind: donation.BlockTemplate, Message: err.Error()}
 }
 
 // request renders a launch for this guard.

@@ -87,7 +87,7 @@ func (o *Orchestrator) Start(ctx context.Context, l donation.Launch) (donation.P
 		if p, ok := o.view.find(l.Donation, l.Spawn.ID); ok {
 			return toProcess(p), nil
 		}
-		return donation.Process{}, &donation.StartError{Message: err.Error()}
+		return donation.Process{}, notRespawnable(err)
 	}
 	ticket := o.view.beginStart()
 	defer o.view.endStart()

@@ -150,10 +150,8 @@ func TestStartOfSpoiltTemplate(t *testing.T) {
 	}
 	l := launch()
 	l.Spawn.ID = "spn_2"
-	var definite *donation.StartError
-	if _, err := r.Start(t.Context(), l); !errors.As(err, &definite) {
-		t.Errorf("a spawn that nobody knows: %v", err)
-	}
+	_, err := r.Start(t.Context(), l)
+	blocked(t, err, donation.BlockTemplate, `template "x" isn't configured`)
 }
 
 func TestOtherCalls(t *testing.T) {

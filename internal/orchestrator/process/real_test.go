@@ -105,8 +105,9 @@ func TestP08_StartsThatCannotBe(t *testing.T) {
 	} {
 		l := guardedLaunch(t, r, template)
 		_, err := r.Start(t.Context(), l)
-		var definite *donation.StartError
-		if !errors.As(err, &definite) || !strings.Contains(definite.Message, want) {
+		var refused *donation.StartError
+		var blocked *donation.BlockedError
+		if !errors.As(err, &refused) && !errors.As(err, &blocked) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", template, err)
 		}
 		if seen := r.Observe(l.Donation); !seen.Connected || len(seen.Processes) != 0 {
