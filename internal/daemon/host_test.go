@@ -88,7 +88,7 @@ func (i *initd) reap() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // a thread may have ended since
-		for _, field := range strings.Fields(string(text)) {
+		for field := range strings.FieldsSeq(string(text)) {
 			if pid, err := strconv.Atoi(field); err == nil && !i.ours[pid] {
 				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 			}
@@ -303,20 +303,6 @@ func (h *host) guardPID() int {
 	return pid
 }
 
-// events are the kinds of what happened to a donation.
-func (h *host) events(ref string) []string {
-	h.t.Helper()
-	list, err := h.client.Events(h.t.Context(), ref, 0, api.MaxEvents)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	var kinds []string
-	for _, e := range list {
-		kinds = append(kinds, e.Kind)
-	}
-	return kinds
-}
-
 // running reports whether a process with this pid lives; a zombie doesn't.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -327,12 +313,28 @@ func running(pid int) bool {
 	return !bytes.HasPrefix(rest, []byte("Z")) && !bytes.HasPrefix(rest, []byte("X"))
 }
 
-// signalTo sends a signal to a process that must exist.
+// signalTo sends a signal to a process that must exist; SIGSTOP has taken effect when it returns.
 func signalTo(t *testing.T, pid int, sig syscall.Signal) {
 	t.Helper()
 	if err := unix.Kill(pid, sig); err != nil {
 		t.Fatalf("signal %d to %d: %v", sig, pid, err)
 	}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for begun := time.Now(); sig == unix.SIGSTOP && !stopped(pid); <-ticker.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("%d isn't stopped", pid)
+		}
+	}
+}
+
+// stopped reports whether every thread of the process is.
+func stopped(pid int) bool {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return !slices.ContainsFunc(tasks, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		return err == nil && !bytes.Contains(stat, []byte(") T "))
+	})
 }
 
 // read returns a file's content, "" if there is none.

@@ -212,8 +212,7 @@ func (l *link) alive() int {
 }
 
 func silence(pid int, err error) string {
-	var refusal *guard.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*guard.Error](err); ok {
 		return refusal.Error()
 	}
 	return fmt.Sprintf("the guard (pid %d) holds its lock but doesn't answer, so no node can be started or stopped; none is lost. "+
@@ -225,7 +224,7 @@ func (l *link) absence(err error) string {
 	if l.d.opts.GuardMode == GuardExternal {
 		remedy = "start it where it is kept (for example: systemctl start cadre-hostd-guard)"
 	}
-	return fmt.Sprintf("no guard runs, so nothing can be started or stopped and no death is seen; nodes live on: %s (%v)", remedy, err)
+	return fmt.Sprintf("no guard runs, so nothing can be started or stopped and no death is seen; nodes that run live on: %s (%v)", remedy, err)
 }
 
 // watch checks the guard and logs when its state changes.

@@ -37,18 +37,17 @@ func (s stray) fault() api.Fault {
 
 // strays returns the donations that the guard holds processes of and that are on no record.
 func (b backend) strays(ctx context.Context, e *engine) []stray {
-	recorded := map[donation.ID]bool{}
+	asked := map[donation.ID]bool{}
 	var found []stray
 	for _, p := range b.d.link.orch.Processes() {
-		known, asked := recorded[p.Donation]
-		if !asked {
-			_, err := e.store.Get(ctx, p.Donation)
-			known = donation.CodeOf(err) != donation.CodeNotFound // one that can't be read is no stray
-			recorded[p.Donation] = known
-			if !known {
-				s, _ := b.stray(string(p.Donation))
-				found = append(found, s)
-			}
+		if asked[p.Donation] {
+			continue
+		}
+		asked[p.Donation] = true
+		// One whose record can't be read is no stray.
+		if _, err := e.store.Get(ctx, p.Donation); donation.CodeOf(err) == donation.CodeNotFound {
+			s, _ := b.stray(string(p.Donation))
+			found = append(found, s)
 		}
 	}
 	return found

@@ -47,7 +47,9 @@ func TestDaemonWithoutRoot(t *testing.T) {
 		t.Errorf("the node has uid %d, want the guard's own", v.UID)
 	}
 	signalTo(t, v.PID, unix.SIGKILL)
-	h.await("node", "back", func(now api.View) bool { return now.Ready && now.PID != v.PID && now.Ports["health"] == v.Ports["health"] })
+	h.await("node", "back", func(now api.View) bool {
+		return now.Ready && now.PID != v.PID && now.Ports["health"] == v.Ports["health"]
+	})
 	h.terminate("node")
 }
 

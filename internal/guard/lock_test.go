@@ -31,9 +31,7 @@ func TestP12_SilentGuardIsNotReplaced(t *testing.T) {
 	if out, err := r.second(); err == nil || !strings.Contains(out, "running already (pid "+strconv.Itoa(pid)) {
 		t.Errorf("a second guard beside a live one: %v\n%s", err, out)
 	}
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, pid)
 	out, err := r.second()
 	if err == nil || !strings.Contains(out, "doesn't answer") || !strings.Contains(out, strconv.Itoa(pid)) {
 		t.Errorf("a second guard beside a stopped one: %v\n%s", err, out)
@@ -57,9 +55,7 @@ func TestReplaceKillsTheHolderAndAdopts(t *testing.T) {
 	req := r.sh("sleep 1000")
 	node := r.start(req)
 	old := r.cmd
-	if err := old.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, old.Process.Pid)
 	r.unwatch()
 	r.client.Close()
 	r.cfg.Replace = true

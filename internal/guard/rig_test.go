@@ -370,6 +370,18 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// freeze stops a process and returns when that has taken effect on every thread of it.
+func freeze(t testing.TB, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is stopped", func() bool {
+		tasks, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+		return err == nil && !slices.ContainsFunc(tasks, func(path string) bool { return !strings.Contains(readString(path), ") T ") })
+	})
+}
+
 func alive(pid int) bool {
 	st, err := readStat(pid)
 	return err == nil && !st.dead()

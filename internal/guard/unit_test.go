@@ -182,9 +182,7 @@ func TestClientTellsSilenceFromRefusal(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 	r := newRig(t)
-	if err := r.cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, r.cmd.Process.Pid)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	r.client.Close()
