@@ -134,7 +134,14 @@ func (s *Store) query(ctx context.Context, query string, args ...any) (*sqlx.Row
 // maxCandidates is how many donations an ambiguous reference names before it says "and others".
 const maxCandidates = 4
 
-// Resolve implements donation.Store. A full id goes first, then a name, then prefixes.
+// hit is a donation that a reference may mean; the lowest rank wins.
+type hit struct {
+	ID   string `db:"id"`
+	Rank int    `db:"rank"`
+}
+
+// Resolve implements donation.Store. A full id goes first, then a name, then prefixes, then the name of one that
+// has ended: who ends a donation by its name wants to look at it, or end it harder, by the same.
 func (s *Store) Resolve(ctx context.Context, ref string) (donation.ID, error) {
 	if ref == "" {
 		return "", donation.Errorf(donation.CodeNotFound, "no donation is named; give an id, a name or the beginning of an id")
@@ -152,17 +159,13 @@ func (s *Store) Resolve(ctx context.Context, ref string) (donation.ID, error) {
 	if err != nil {
 		return "", translate(s.path, "find a donation", err)
 	}
-	type hit struct {
-		ID   string `db:"id"`
-		Rank int    `db:"rank"`
-	}
 	hits, err := collect(rows, func(h *hit) (hit, error) { return *h, nil })
 	if err != nil {
 		return "", translate(s.path, "find a donation", err)
 	}
 	switch {
 	case len(hits) == 0:
-		return "", donation.Errorf(donation.CodeNotFound, "there is no donation %q (no id, live name or beginning of an id); `cadre-hostd status` lists them", ref)
+		return s.resolveEnded(ctx, ref)
 	case hits[0].Rank < 2 || len(hits) == 1:
 		return donation.ID(hits[0].ID), nil
 	}
@@ -174,4 +177,21 @@ func (s *Store) Resolve(ctx context.Context, ref string) (donation.ID, error) {
 		names = append(names, "and others")
 	}
 	return "", donation.Errorf(donation.CodeAmbiguous, "%q is the beginning of several donations' ids: %s; give more of it", ref, strings.Join(names, ", "))
+}
+
+// resolveEnded finds the last donation of a name that nothing else is meant by. It has no index: only a reference
+// that is about to be refused comes here.
+func (s *Store) resolveEnded(ctx context.Context, name string) (donation.ID, error) {
+	rows, err := s.query(ctx, `SELECT id, 3 AS rank FROM donations WHERE name = ? AND status = 'terminated' ORDER BY seq DESC LIMIT 1`, name)
+	if err != nil {
+		return "", translate(s.path, "find a donation", err)
+	}
+	hits, err := collect(rows, func(h *hit) (hit, error) { return *h, nil })
+	if err != nil {
+		return "", translate(s.path, "find a donation", err)
+	}
+	if len(hits) == 0 {
+		return "", donation.Errorf(donation.CodeNotFound, "there is no donation %q (no id, name or beginning of an id); `cadre-hostd status` lists them", name)
+	}
+	return donation.ID(hits[0].ID), nil
 }

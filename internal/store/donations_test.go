@@ -95,7 +95,8 @@ func TestListFilters(t *testing.T) {
 		{"supervised", donation.Filter{Statuses: donation.Supervised}, []string{"awaiting", "seeded"}},
 		{"one status", donation.Filter{Statuses: []donation.Status{donation.Failed}}, []string{"failed, alive", "gave up, kept"}},
 		{
-			"what the daemon looks at as it starts", donation.Filter{Statuses: donation.Supervised, Unsettled: true},
+			"what the daemon looks at as it starts",
+			donation.Filter{Statuses: donation.Supervised, Unsettled: true},
 			[]string{"provisioning", "awaiting", "seeded", "failed, alive", "terminated, alive", "terminated, workdir left"},
 		},
 	} {
@@ -131,9 +132,12 @@ func TestResolve(t *testing.T) {
 	for i := range 5 {
 		create(donation.ID(fmt.Sprintf("don_02%d", i)), "")
 	}
-	create("don_03", "ended")
-	_, err := s.Terminate(t.Context(), "don_03")
-	noError(t, err)
+	for _, ended := range []struct{ id, name string }{{"don_03", "ended"}, {"don_04", "ended"}, {"don_05", "reused"}} {
+		create(donation.ID(ended.id), ended.name)
+		_, err := s.Terminate(t.Context(), donation.ID(ended.id))
+		noError(t, err)
+	}
+	create("don_06", "reused")
 
 	for _, c := range []struct {
 		ref  string
@@ -150,7 +154,8 @@ func TestResolve(t *testing.T) {
 		{ref: "don_01b", want: "don_01b"}, // though it is a prefix too
 		{ref: "01bc", want: "don_01bcd"},
 		{ref: "don_03", want: "don_03"}, // terminated ones are found by id
-		{ref: "ended", code: donation.CodeNotFound, says: []string{"ended"}},
+		{ref: "ended", want: "don_04"},  // the last one of that name
+		{ref: "reused", want: "don_06"},
 		{ref: "don_01a", code: donation.CodeAmbiguous, says: []string{"don_01aaa", "don_01aab"}},
 		{ref: "02", code: donation.CodeAmbiguous, says: []string{"don_020", "and others"}},
 		{ref: "don_", code: donation.CodeAmbiguous},

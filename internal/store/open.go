@@ -41,7 +41,7 @@ func prepareDir(dir string) error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the state directory: %w", err)
+		return fmt.Errorf("look at the state directory: %w; make a directory of it, or use another state directory", err)
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("the state directory %s is not a directory; move it aside or use another state directory", dir)
@@ -64,7 +64,7 @@ func narrow(path string, info fs.FileInfo, want fs.FileMode) error {
 			path, info.Mode().Perm(), st.Uid, want, os.Geteuid())
 	}
 	if err := os.Chmod(path, info.Mode().Perm()&want); err != nil {
-		return fmt.Errorf("narrow %s to %#o: %w", path, want, err)
+		return fmt.Errorf("narrow %s to %#o: %w; it must belong to this user and be writable", path, want, err)
 	}
 	return nil
 }

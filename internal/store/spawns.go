@@ -214,8 +214,10 @@ func (w *writeTx) endSpawn(spawn donation.SpawnID, state donation.SpawnState, ex
 		UPDATE spawns SET state = ?, ended_at = ?, exit_reason = iif(? IN ('crash', 'guard-lost') AND stop_reason <> '', stop_reason, ?),
 			exit_known = ?, exit_code = ?, exit_signal = ?, exit_oom = ?, exit_message = ?, cpu_ns = ?, max_rss = ?
 		WHERE id = ? AND state IN ('starting', 'running') RETURNING donation, exit_reason`,
-		[]any{state, micros(exit.At), exit.Reason, exit.Reason, exit.Known, exit.Code, exit.Signal, exit.OOM, exit.Message,
-			int64(exit.CPU), exit.MaxRSS, spawn}, &id, &exit.Reason)
+		[]any{
+			state, micros(exit.At), exit.Reason, exit.Reason, exit.Known, exit.Code, exit.Signal, exit.OOM, exit.Message,
+			int64(exit.CPU), exit.MaxRSS, spawn,
+		}, &id, &exit.Reason)
 	if err != nil || !ended {
 		return false, err
 	}
