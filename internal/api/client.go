@@ -103,6 +103,16 @@ func (c *Client) Events(ctx context.Context, ref string, after int64, limit int)
 // until ctx ends, the daemon leaves, or each returns an error, which is returned as it is. answerWithin
 // bounds the wait for the daemon to take the request, not the stream; 0 is no bound.
 func (c *Client) FollowEvents(ctx context.Context, ref string, after int64, answerWithin time.Duration, each func(donation.Event) error) error {
+	return c.follow(ctx, ref, after, answerWithin, func() {}, each)
+}
+
+// Changes calls changed once the daemon has begun to listen and after every event from then on, so that whoever
+// looks again at each call has missed nothing. Otherwise it is as FollowEvents.
+func (c *Client) Changes(ctx context.Context, ref string, answerWithin time.Duration, changed func()) error {
+	return c.follow(ctx, ref, -1, answerWithin, changed, func(donation.Event) error { changed(); return nil })
+}
+
+func (c *Client) follow(ctx context.Context, ref string, after int64, answerWithin time.Duration, opened func(), each func(donation.Event) error) error {
 	q := url.Values{"follow": {"true"}}
 	if after >= 0 {
 		q.Set("after", strconv.FormatInt(after, 10))
@@ -116,6 +126,7 @@ func (c *Client) FollowEvents(ctx context.Context, ref string, after int64, answ
 	}
 	defer cancel()
 	defer body.Close()
+	opened()
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

@@ -46,7 +46,9 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		ref = string(v.ID)
-		out.begin()
+		if v.Workdir != "" { // else there is no output, and Logs says so
+			out.begin()
+		}
 	}
 	err = s.backend.Logs(ctx, ref, int(min(lines, math.MaxInt32)), follow, out)
 	s.finish(ctx, w, r, out, err)
