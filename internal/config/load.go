@@ -41,7 +41,7 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("configuration file %s doesn't exist; create it, or leave the option out for the defaults: %w", path, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, fmt.Errorf("the configuration can't be read: %w; mend that, or name another file with --config", err)
 	}
 	return load(path, data)
 }
@@ -58,7 +58,7 @@ func LoadDefault(path string) (*Config, error) {
 		return cfg, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, fmt.Errorf("the configuration can't be read: %w; mend that, or name another file with --config", err)
 	}
 	return load(path, data)
 }

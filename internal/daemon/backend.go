@@ -166,11 +166,19 @@ func (b backend) Restart(ctx context.Context, ref string) (api.View, error) {
 	return b.detail(ctx, e, id)
 }
 
-// Retry implements api.Backend.
+// Retry implements api.Backend. One that runs is refused: its next death must not find a wait ended in advance.
 func (b backend) Retry(ctx context.Context, ref string) (api.View, error) {
 	e, id, err := b.find(ctx, ref)
 	if err != nil {
 		return api.View{}, err
+	}
+	rec, err := e.store.Get(ctx, id)
+	if err != nil {
+		return api.View{}, err
+	}
+	if v := viewOf(rec, b.d.link.orch.Observe(id), alive); v.Running && v.StopSince == nil && rec.Status.IsSupervised() {
+		return api.View{}, donation.Errorf(donation.CodeInvalidState,
+			"%s runs (pid %d), so there is nothing to try again; 'cadre-hostd restart %s' starts it anew", id, v.PID, id)
 	}
 	if _, err := e.svc.Retry(ctx, id); err != nil {
 		return api.View{}, err
@@ -199,9 +207,13 @@ func (b backend) Logs(ctx context.Context, ref string, lines int, follow bool, w
 		return err
 	}
 	if !rec.HasWorkdir {
-		return donation.Errorf(donation.CodeNotFound, "%s is %s and its output is deleted with its workdir", id, rec.Status)
+		return donation.Errorf(donation.CodeInvalidState, "%s has no output any more: it is %s, and its log was deleted with its workdir; 'cadre-hostd events %s' tells what happened", id, rec.Status, id)
 	}
-	return newOutput(b.logPath(id)).copy(ctx, w, lines, follow)
+	out := output{path: b.logPath(id), ended: func() bool {
+		rec, err := e.store.Get(ctx, id)
+		return err == nil && !rec.HasWorkdir
+	}}
+	return out.copy(ctx, w, lines, follow)
 }
 
 // Events implements api.Backend.
@@ -228,10 +240,13 @@ func (b backend) LastSeq(ctx context.Context) (int64, error) {
 	return e.store.LastSeq(ctx)
 }
 
-// Changed implements api.Backend. While nothing is decided nothing changes.
+// Changed implements api.Backend. While there is no engine the next change is that there is one.
 func (b backend) Changed() <-chan struct{} {
-	if _, _, e := b.d.look(); e != nil {
+	b.d.mu.Lock()
+	e, changed := b.d.engine, b.d.changed
+	b.d.mu.Unlock()
+	if e != nil {
 		return e.store.Changed()
 	}
-	return nil
+	return changed
 }

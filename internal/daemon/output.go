@@ -5,6 +5,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,13 @@ func (b backend) logPath(id donation.ID) string {
 }
 
 // output is a node's log: the file, and what was cut off from it in path.1.
-type output struct{ path string }
+type output struct {
+	path string
+	// ended reports whether no file will come at path any more; it is asked while there is none.
+	ended func() bool
+}
 
-func newOutput(path string) output { return output{path} }
-
-// copy writes the last lines (all if negative) to w and, with follow, what comes until ctx ends.
+// copy writes the last lines (all if negative) to w and, with follow, what comes until ctx or the output ends.
 func (o output) copy(ctx context.Context, w io.Writer, lines int, follow bool) error {
 	f, err := openLog(o.path)
 	if err != nil {
@@ -57,24 +60,24 @@ func (o output) copy(ctx context.Context, w io.Writer, lines int, follow bool) e
 		case <-ctx.Done():
 			return nil
 		}
-		if f, err = o.more(w, f); err != nil {
+		if f, err = o.more(w, f); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
 }
 
-// more writes what has been added since the last look; it returns the file that the next look reads.
+// more writes what has been added since the last look; it returns the file that the next look reads, and io.EOF
+// when there won't be one.
 func (o output) more(w io.Writer, f *os.File) (*os.File, error) {
-	if f != nil {
-		if err := rewindIfCut(f); err != nil {
-			return f, err
-		}
-		if _, err := io.Copy(w, f); err != nil {
-			return f, fmt.Errorf("read %s: %w", o.path, err)
-		}
+	if err := o.added(w, f); err != nil {
+		return f, err
 	}
 	now, err := os.Lstat(o.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && o.ended():
+		return f, cmp.Or(o.added(w, f), io.EOF) // it may have been written to since the look above
 	case errors.Is(err, fs.ErrNotExist):
 		return f, nil // between two spawns, or before the first
 	case err != nil:
@@ -89,38 +92,46 @@ func (o output) more(w io.Writer, f *os.File) (*os.File, error) {
 			return f, nil
 		}
 	}
-	// A spawn has begun a new file; the old one was read to its end above.
+	// A spawn has begun a new file. What came into the old one since the look above is all that will come.
 	next, err := openLog(o.path)
 	if err != nil || next == nil {
 		return f, err
 	}
-	closeLog(f)
-	if _, err := io.Copy(w, next); err != nil {
-		return next, fmt.Errorf("read %s: %w", o.path, err)
+	if err := o.added(w, f); err != nil {
+		closeLog(next)
+		return f, err
 	}
-	return next, nil
+	closeLog(f)
+	return next, o.added(w, next)
 }
 
-// rewindIfCut goes back to the beginning of a log that has been emptied since.
-func rewindIfCut(f *os.File) error {
+// added writes what f has more than at the last look, from its beginning if it was emptied since. It stops at the
+// size that it found, for a node may write faster than a client reads.
+func (o output) added(w io.Writer, f *os.File) error {
+	if f == nil {
+		return nil
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("look at the node's output: %w", err)
 	}
 	at, err := f.Seek(0, io.SeekCurrent)
+	if err == nil && info.Size() < at {
+		at, err = f.Seek(0, io.SeekStart)
+	}
 	if err != nil {
 		return fmt.Errorf("look at the node's output: %w", err)
 	}
-	if info.Size() < at {
-		_, err = f.Seek(0, io.SeekStart)
+	if _, err := io.Copy(w, io.LimitReader(f, info.Size()-at)); err != nil {
+		return fmt.Errorf("pass on %s: %w", o.path, err)
 	}
-	return err
+	return nil
 }
 
 // tail writes the last lines of the log, some of them from the part that was cut off, and leaves f at its end.
 func (o output) tail(w io.Writer, f *os.File, lines int) error {
 	if f == nil {
-		return nil
+		return o.tailOld(w, lines) // it was put aside just now
 	}
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -131,7 +142,7 @@ func (o output) tail(w io.Writer, f *os.File, lines int) error {
 		return fmt.Errorf("read %s: %w", o.path, err)
 	}
 	if lines < 0 || found < lines {
-		if err := o.tailOld(w, lines-found, lines < 0); err != nil {
+		if err := o.tailOld(w, lines-found); err != nil { // all stays all: nothing was counted then
 			return err
 		}
 	}
@@ -139,8 +150,8 @@ func (o output) tail(w io.Writer, f *os.File, lines int) error {
 	return err
 }
 
-// tailOld writes the last lines of what was cut off.
-func (o output) tailOld(w io.Writer, lines int, all bool) error {
+// tailOld writes the last lines (all if negative) of what was cut off.
+func (o output) tailOld(w io.Writer, lines int) error {
 	old, err := openLog(o.path + ".1")
 	if err != nil || old == nil {
 		return err
@@ -149,9 +160,6 @@ func (o output) tailOld(w io.Writer, lines int, all bool) error {
 	end, err := old.Seek(0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("read %s.1: %w", o.path, err)
-	}
-	if all {
-		lines = -1
 	}
 	from, _, err := lastLines(old, end, lines)
 	if err != nil {

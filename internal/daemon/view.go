@@ -99,7 +99,8 @@ func nextAttempt(rec donation.Record, v api.View, l supervisor.Limits, now time.
 	return &at
 }
 
-// lastExit is the latest end of any of the donation's spawns, nil if none has ended.
+// lastExit is the latest end of any of the donation's spawns as of the record, nil if none had ended. What has
+// happened since it was read is left out, so that a view doesn't tell of two moments.
 func lastExit(ctx context.Context, e *engine, rec donation.Record) (*donation.Exit, error) {
 	switch {
 	case rec.Spawn == nil:
@@ -107,9 +108,9 @@ func lastExit(ctx context.Context, e *engine, rec donation.Record) (*donation.Ex
 	case rec.Spawn.Exit != nil || rec.Generation <= 1:
 		return rec.Spawn.Exit, nil
 	}
-	spawns, err := e.store.Spawns(ctx, rec.ID, 2)
+	spawns, err := e.store.Spawns(ctx, rec.ID, 3) // one that is newer than the record may have begun
 	for _, sp := range spawns {
-		if sp.Exit != nil {
+		if sp.Exit != nil && sp.Generation < rec.Generation {
 			return sp.Exit, nil
 		}
 	}
