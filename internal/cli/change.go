@@ -5,7 +5,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -62,7 +61,9 @@ func (a *app) tellChanged(views []api.View, done string, single bool) error {
 		return writeJSON(a.stdout, views)
 	}
 	for _, v := range views {
-		fmt.Fprintf(a.stdout, "%s %s\n", done, nameOf(v))
+		if err := a.say("%s %s", done, nameOf(v)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -47,9 +46,8 @@ values. Every mistake is told with its file and line. The daemon need not run, a
 			if a.output == outputJSON {
 				return writeJSON(a.stdout, c)
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s is fine, templates: %s\n",
+			return a.say("%s is fine, templates: %s",
 				first(c.Path, "there is no configuration file; what is built in"), strings.Join(c.Templates, ", "))
-			return err
 		},
 	}
 	configFlag(a, check)

@@ -52,8 +52,7 @@ most unless --timeout says otherwise. A node that isn't ready by then goes on al
 				if a.output == outputJSON {
 					return writeJSON(a.stdout, v)
 				}
-				fmt.Fprintln(a.stdout, v.ID)
-				return nil
+				return a.say("%s", v.ID)
 			})
 		},
 	}
@@ -147,6 +146,7 @@ type progress struct {
 	begun  time.Time
 	spawn  string
 	exited time.Time
+	next   time.Time
 	held   string
 }
 
@@ -159,11 +159,11 @@ func (p *progress) show(v api.View) {
 	}
 	if e := v.LastExit; e != nil && !e.At.Equal(p.exited) {
 		p.exited = e.At
-		next := ""
-		if v.NextAttempt != nil && !v.Running {
-			next = fmt.Sprintf("; attempt %d of %d %s", v.Attempts+1, v.MaxAttempts, in(*v.NextAttempt, now))
-		}
-		say("ended: %s%s", oneLine(e.Words), next)
+		say("ended: %s", oneLine(e.Words))
+	}
+	if next := v.NextAttempt; next != nil && !next.Equal(p.next) {
+		p.next = *next
+		say("attempt %d of %d follows %s", v.Attempts+1, v.MaxAttempts, in(*next, now))
 	}
 	if v.Running && v.Spawn != p.spawn {
 		p.spawn = v.Spawn

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ type configError struct{ err error }
 func (e *configError) Error() string { return e.err.Error() }
 func (e *configError) Unwrap() error { return e.err }
 
-// report prints err on w. An interruption is the user's own doing and needs no words.
+// report prints err on w. An interruption or a reader that left is the user's own doing and needs no words.
 func report(ctx context.Context, w io.Writer, err error) {
 	var several severalError
 	if !errors.As(err, &several) {
@@ -43,7 +44,7 @@ func report(ctx context.Context, w io.Writer, err error) {
 	said := map[string]bool{}
 	for _, err := range several {
 		text := describe(err)
-		if exitCode(ctx, err) == exitInterrupted || said[text] {
+		if code := exitCode(ctx, err); code == exitInterrupted || code == exitNoReader || said[text] {
 			continue
 		}
 		said[text] = true
@@ -80,7 +81,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		if len(args) > n {
 			return usagef(cmd, "%q is one argument too many", args[n])
 		}
-		return nil
+		return notEmpty(cmd, args)
 	}
 }
 
@@ -89,7 +90,7 @@ func atMost(n int) cobra.PositionalArgs {
 		if len(args) > n {
 			return usagef(cmd, "%q is one argument too many", args[n])
 		}
-		return nil
+		return notEmpty(cmd, args)
 	}
 }
 
@@ -98,8 +99,16 @@ func atLeast(n int, what string) cobra.PositionalArgs {
 		if len(args) < n {
 			return usagef(cmd, "%s is missing", what)
 		}
-		return nil
+		return notEmpty(cmd, args)
 	}
+}
+
+// notEmpty refuses empty arguments: a script whose variable is unset must not be taken to mean everything.
+func notEmpty(cmd *cobra.Command, args []string) error {
+	if slices.Contains(args, "") {
+		return usagef(cmd, "an argument is empty; is a variable of your script unset?")
+	}
+	return nil
 }
 
 // subcommandOnly is for commands that do nothing themselves: without an argument they show their help.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,7 @@ where. With -o json each line is one JSON object.`,
 			if !cmd.Flags().Changed("since") {
 				since = -1
 			}
-			return a.askFor(cmd, 0, func(ctx context.Context, c *api.Client) error {
+			return a.askOn(cmd, func(ctx context.Context, c *api.Client) error {
 				return c.FollowEvents(ctx, ref, since, a.timeout, func(e donation.Event) error {
 					return writeEvent(a.stdout, e, a.output == outputJSON)
 				})
@@ -84,6 +85,7 @@ func writeEvent(w io.Writer, e donation.Event, asJSON bool) error {
 		line = string(b)
 	} else {
 		line = fmt.Sprintf("%6d  %s  %-30s  %-24s  %s", e.Seq, moment(e.At), dash(string(e.Donation)), e.Kind, oneLine(e.Detail))
+		line = strings.TrimRight(line, " ")
 	}
 	if _, err := fmt.Fprintln(w, line); err != nil {
 		return fmt.Errorf("write the output: %w", err)

@@ -34,6 +34,7 @@ const (
 	exitStillStopping = 12
 	exitUnavailable   = 13
 	exitInterrupted   = 130
+	exitNoReader      = 141
 )
 
 // exitMeanings is the table of docs/cli.md and of 'cadre-hostd help exit-codes'.
@@ -56,6 +57,7 @@ var exitMeanings = []struct {
 	{exitStillStopping, "the node is still stopping; the daemon goes on with it"},
 	{exitUnavailable, "the daemon can't do this now: it is a caretaker, or has no guard"},
 	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
+	{exitNoReader, "nobody reads the output any more"},
 }
 
 // domainExits maps the daemon's codes; those that aren't here are failures without a code.
@@ -92,6 +94,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitInterrupted
+	case errors.Is(err, errNoReader):
+		return exitNoReader
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.Is(err, api.ErrNotRunning):
@@ -135,6 +139,6 @@ func exitCodesTopic() *cobra.Command {
 	for _, e := range exitMeanings {
 		fmt.Fprintf(&b, "%5d  %s\n", e.code, e.meaning)
 	}
-	b.WriteString("\nWhatever isn't 0 has said why on stderr, once; an interruption says nothing.")
+	b.WriteString("\nWhatever isn't 0 has said why on stderr, once; the last two say nothing.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/serfab/cadre-hostd/internal/api"
-	"github.com/serfab/cadre-hostd/internal/donation"
 )
 
-// follow returns a channel that gets nil after one or more new events of ref ("" for all), and an error
-// once the stream has ended. stop ends the stream and waits for it.
+// follow returns a channel that gets nil as soon as the daemon listens and after one or more new events of ref (""
+// for all), and an error once the stream has ended. stop ends the stream and waits for it.
 func follow(ctx context.Context, c *api.Client, ref string, answerWithin time.Duration) (changes <-chan error, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	// Capacity 1: an event while one waits to be noticed is noticed with it.
@@ -19,12 +18,11 @@ func follow(ctx context.Context, c *api.Client, ref string, answerWithin time.Du
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := c.FollowEvents(ctx, ref, -1, answerWithin, func(donation.Event) error {
+		err := c.Changes(ctx, ref, answerWithin, func() {
 			select {
 			case ch <- nil:
 			default:
 			}
-			return nil
 		})
 		select {
 		case ch <- err:

@@ -29,11 +29,11 @@ the configuration), so what is older is gone. REF is an id, the beginning of one
 			if lines < -1 {
 				return usagef(cmd, "-n %d is less than -1, which means all lines", lines)
 			}
-			limit := a.timeout
+			ask := a.ask
 			if followOn {
-				limit = 0
+				ask = a.askOn
 			}
-			return a.askFor(cmd, limit, func(ctx context.Context, c *api.Client) error {
+			return ask(cmd, func(ctx context.Context, c *api.Client) error {
 				return c.Logs(ctx, args[0], lines, followOn, a.timeout, a.stdout)
 			})
 		},

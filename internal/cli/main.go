@@ -6,6 +6,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -87,6 +88,21 @@ func (a *app) askFor(cmd *cobra.Command, limit time.Duration, work func(ctx cont
 		defer cancel()
 	}
 	return work(ctx, c)
+}
+
+// say prints one line on stdout.
+func (a *app) say(format string, args ...any) error {
+	if _, err := fmt.Fprintf(a.stdout, format+"\n", args...); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// askOn is ask for a command that goes on until it is interrupted or its reader leaves.
+func (a *app) askOn(cmd *cobra.Command, work func(ctx context.Context, c *api.Client) error) error {
+	return a.askFor(cmd, 0, func(ctx context.Context, c *api.Client) error {
+		return whileRead(ctx, a.stdout, func(ctx context.Context) error { return work(ctx, c) })
+	})
 }
 
 // version is what this binary calls itself.

@@ -16,6 +16,7 @@ func retryCommand(a *app) *cobra.Command {
 		Short: "Try again at once",
 		Long: `Revive a donation that the daemon gave up after too many attempts: its attempts start again at 0 and its node
 is started at once. For a node that is waiting for its next attempt, end the wait; the attempt counts as usual.
+A node that runs has nothing to try again and is refused.
 REF is an id, the beginning of one, or a name.`,
 		Example:           `  cadre-hostd retry cache`,
 		Args:              atLeast(1, "the donation to retry"),

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The daemon and the guard run themselves by another name.
+	if len(os.Args) > 1 && slices.Contains([]string{"guard", "node"}, os.Args[1]) {
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
 	testscript.Main(m, map[string]func(){
 		program: func() { os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr)) },
 	})
@@ -32,7 +37,10 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	t.Cleanup(func() {
+		noProcessLeft(t, root)
+		_ = os.RemoveAll(root)
+	})
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +51,11 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, "s")
+			// Nodes have users of their own, who must get to their directories.
+			if err := os.Chmod(e.WorkDir, 0o755); err != nil {
+				return err
+			}
+			e.Defer(func() { endLeftovers(e.WorkDir) })
 			e.Setenv(stateDirVar, state)
 			e.Setenv("SOCKET", filepath.Join(state, "run", "admin.sock"))
 			e.Setenv("HOME", e.WorkDir)
@@ -56,10 +69,18 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon":     theDaemon,
 			"exits":      exits,
-			"once":       once,
+			"get":        get,
+			"gone":       gone,
+			"guard":      theGuard,
 			"listen":     listen,
+			"once":       once,
+			"signal":     sendSignal,
+			"sql":        sqlExec,
+			"until":      until,
 			"waitfor":    waitfor,
+			"waitmatch":  waitmatch,
 			"waitsocket": waitSocket,
 		},
 	})

@@ -8,11 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/serfab/cadre-hostd/internal/api"
 )
@@ -46,7 +44,7 @@ answered, not how the donations are.`,
 				o.ref = args[0]
 			}
 			if o.watch {
-				return a.askFor(cmd, 0, func(ctx context.Context, c *api.Client) error { return a.watchStatus(ctx, c, o) })
+				return a.askOn(cmd, func(ctx context.Context, c *api.Client) error { return a.watchStatus(ctx, c, o) })
 			}
 			return a.ask(cmd, func(ctx context.Context, c *api.Client) error {
 				p, err := a.look(ctx, c, o)
@@ -54,7 +52,7 @@ answered, not how the donations are.`,
 				if err != nil {
 					return err
 				}
-				return p.write(a.stdout, a.output, time.Now())
+				return a.write(p, time.Now())
 			})
 		},
 	}
@@ -102,19 +100,20 @@ func (p page) warn(w io.Writer) {
 	}
 }
 
-// write prints the page in the given form, in one write, so that half a page is never seen.
-func (p page) write(w io.Writer, output string, now time.Time) error {
+// write prints the page in the form of -o, in one write, so that half a page is never seen.
+func (a *app) write(p page, now time.Time) error {
 	var b bytes.Buffer
-	if err := p.render(&b, output, now); err != nil || b.Len() == 0 {
+	width, _ := terminalSize(a.stdout)
+	if err := p.render(&b, a.output, width, now); err != nil || b.Len() == 0 {
 		return err
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
+	if _, err := a.stdout.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil
 }
 
-func (p page) render(w *bytes.Buffer, output string, now time.Time) error {
+func (p page) render(w *bytes.Buffer, output string, width int, now time.Time) error {
 	switch {
 	case output == outputJSON && p.One != nil:
 		return writeJSON(w, p.One)
@@ -125,7 +124,7 @@ func (p page) render(w *bytes.Buffer, output string, now time.Time) error {
 	case len(p.List) == 0:
 		return nil
 	default:
-		return writeViews(w, p.List, output == outputWide, now)
+		return writeViews(w, p.List, output == outputWide, width, now)
 	}
 }
 
@@ -178,15 +177,20 @@ func (a *app) lookWithin(ctx context.Context, c *api.Client, o statusOptions) (p
 	return a.look(ctx, c, o)
 }
 
-// redraw writes the page over the last one, in one write so that it doesn't flicker.
+// redraw writes the page over the last one, in one write so that it doesn't flicker, and no more lines of it than
+// the terminal has.
 func (a *app) redraw(p page) error {
 	var b bytes.Buffer
-	b.WriteString("\x1b[H\x1b[2J")
+	width, height := terminalSize(a.stdout)
 	p.warn(&b)
-	if err := p.render(&b, a.output, time.Now()); err != nil {
+	if err := p.render(&b, a.output, width, time.Now()); err != nil {
 		return err
 	}
-	if _, err := a.stdout.Write(b.Bytes()); err != nil {
+	lines := bytes.SplitAfter(b.Bytes(), []byte("\n"))
+	if more := len(lines) - height; height > 1 && more > 0 {
+		lines = append(lines[:height-1], fmt.Appendf(nil, "… %d more", more))
+	}
+	if _, err := a.stdout.Write(append([]byte("\x1b[H\x1b[2J"), bytes.Join(lines, nil)...)); err != nil {
 		return fmt.Errorf("write the output: %w", err)
 	}
 	return nil
@@ -205,15 +209,5 @@ func (a *app) printChange(p page, last []byte) ([]byte, error) {
 		fmt.Fprintln(a.stdout)
 	}
 	p.warn(a.stderr)
-	return facts, p.write(a.stdout, a.output, time.Now())
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return facts, a.write(p, time.Now())
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/serfab/cadre-hostd/internal/api"
 )
@@ -36,8 +37,9 @@ func flush(t *tabwriter.Writer) error {
 	return nil
 }
 
-// writeViews prints one line for each donation.
-func writeViews(w io.Writer, views []api.View, wide bool, now time.Time) error {
+// writeViews prints one line for each donation, of at most width characters if that can be had by shortening
+// words (0: never; all of them are in the page about one donation).
+func writeViews(w io.Writer, views []api.View, wide bool, width int, now time.Time) error {
 	notes := false
 	for _, v := range views {
 		notes = notes || note(v) != ""
@@ -49,12 +51,11 @@ func writeViews(w io.Writer, views []api.View, wide bool, now time.Time) error {
 	if notes {
 		head = append(head, "NOTE")
 	}
-	t := newTable(w)
-	row(t, head...)
+	rows := [][]string{head}
 	for _, v := range views {
 		cells := []string{
 			string(v.ID), dash(v.Name), v.Template, statusWords(v, now), pidWords(v), uptime(v, now),
-			attemptWords(v, now), dash(portList(v.Ports)), lastExit(v, now),
+			attemptWords(v, now), dash(portList(v.Ports)), shortExit(v, now),
 		}
 		if wide {
 			cells = append(cells, dash(v.Spawn), fmt.Sprint(v.Generation), uidWords(v), dash(v.Workdir), ago(v.CreatedAt, now))
@@ -62,9 +63,55 @@ func writeViews(w io.Writer, views []api.View, wide bool, now time.Time) error {
 		if notes {
 			cells = append(cells, dash(note(v)))
 		}
+		rows = append(rows, cells)
+	}
+	if width > 0 && !wide {
+		fit(rows, width)
+	}
+	t := newTable(w)
+	for _, cells := range rows {
 		row(t, cells...)
 	}
 	return flush(t)
+}
+
+// wordsColumn is the first of the columns that hold whole sentences; shortest is how far one of those is cut.
+const (
+	wordsColumn = 8
+	shortest    = 12
+)
+
+// fit shortens the sentences in rows, the last column first, until the lines have width characters or there is
+// nothing left to shorten.
+func fit(rows [][]string, width int) {
+	columns := make([]int, len(rows[0]))
+	for _, cells := range rows {
+		for i, c := range cells {
+			columns[i] = max(columns[i], utf8.RuneCountInString(c))
+		}
+	}
+	excess := 2*(len(columns)-1) - width
+	for _, c := range columns {
+		excess += c
+	}
+	for i := len(columns) - 1; i >= wordsColumn && excess > 0; i-- {
+		to := max(columns[i]-excess, shortest)
+		if to >= columns[i] {
+			continue
+		}
+		excess -= columns[i] - to
+		for _, cells := range rows {
+			cells[i] = shorten(cells[i], to)
+		}
+	}
+}
+
+// shorten cuts text to n characters, the last of which says so.
+func shorten(text string, n int) string {
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n-1]) + "…"
 }
 
 func uidWords(v api.View) string {

@@ -71,6 +71,18 @@ func lastExit(v api.View, now time.Time) string {
 	return exitWords(*v.LastExit, now)
 }
 
+// shortExit is lastExit without what the note says anyway.
+func shortExit(v api.View, now time.Time) string {
+	if v.LastExit == nil {
+		return "-"
+	}
+	e := *v.LastExit
+	if what, why, ok := strings.Cut(oneLine(e.Words), ": "); ok && strings.Contains(note(v), why) {
+		e.Words = what
+	}
+	return exitWords(e, now)
+}
+
 func exitWords(e api.ExitView, now time.Time) string {
 	words := oneLine(e.Words)
 	if !e.At.IsZero() {

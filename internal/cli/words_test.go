@@ -97,3 +97,28 @@ func TestEveryCommandIsExplained(t *testing.T) {
 	}
 	walk(newRoot(&app{stdout: os.Stdout, stderr: os.Stderr}))
 }
+
+func TestTableFitsTheTerminal(t *testing.T) {
+	why := "starting /opt/program: no such file or directory: install it, or correct the template's command"
+	now := time.Now()
+	v := api.View{
+		ID: "don_a", Template: "web", Status: donation.Failed, MaxAttempts: 5, Message: why,
+		LastExit: &api.ExitView{Words: "did not start: " + why, At: now.Add(-time.Minute)},
+	}
+	for width, want := range map[int]string{
+		0:   "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  " + why,
+		200: "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  " + why,
+		100: "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  starting /opt/p…",
+		90:  "don_a  -     web       error   -    -       0/5       -      did not start,…  starting /o…",
+		20:  "don_a  -     web       error   -    -       0/5       -      did not sta…  starting /o…",
+	} {
+		var b strings.Builder
+		if err := writeViews(&b, []api.View{v}, false, width, now); err != nil {
+			t.Fatal(err)
+		}
+		_, line, _ := strings.Cut(b.String(), "\n")
+		if line = strings.TrimSuffix(line, "\n"); line != want {
+			t.Errorf("in %d columns:\n got %s\nwant %s", width, line, want)
+		}
+	}
+}
