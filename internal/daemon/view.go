@@ -40,7 +40,9 @@ func (b backend) view(ctx context.Context, e *engine, rec donation.Record) (api.
 		return api.View{}, err
 	}
 	v := viewOf(rec, b.d.link.orch.Observe(rec.ID), alive)
-	v.Hold = e.sup.Hold(rec.ID)
+	if !v.Running { // else it is about to be lifted: the guard was faster than the record
+		v.Hold = e.sup.Hold(rec.ID)
+	}
 	v.MaxAttempts = e.limits.MaxAttempts
 	v.NextAttempt = nextAttempt(rec, v, e.limits, time.Now())
 	v.LastExit = exitView(last)
