@@ -2,7 +2,7 @@
 // size, the sooner the faster it grows, and cuts: the newest half of the limit is kept as node.log.1 and the file
 // starts again from nothing. A log that a former spawn left between half and all of its limit becomes node.log.1
 // whole. So neither file is larger than the limit, and a node's logs take at most twice that, plus what it can write
-// within one check interval (5 s for a log that was quiet, 100 ms for one that fills fast).
+// within one check interval (1 s for a log that was quiet, 100 ms for one that is new or fills fast).
 
 package guard
 
@@ -23,7 +23,7 @@ import (
 // The bounds of the interval between two looks at a log, and the limit of a log that doesn't name one.
 const (
 	logCheckMin   = 100 * time.Millisecond
-	logCheckMax   = 5 * time.Second
+	logCheckMax   = time.Second
 	DefaultLogMax = 10 << 20
 )
 
@@ -181,7 +181,11 @@ func (b *logBound) check(l *nodeLogFile, now time.Time) time.Duration {
 		return logCheckMax
 	}
 	size := info.Size()
-	every := nextLogCheck(l.size, size, l.max, now.Sub(l.seen))
+	elapsed := now.Sub(l.seen)
+	if l.seen.IsZero() {
+		elapsed = 0 // the first look
+	}
+	every := nextLogCheck(l.size, size, l.max, elapsed)
 	if size > l.max {
 		if err := b.w.cutLog(l, size); err != nil {
 			b.log.Warn("log can't be cut as it should", zap.String("donation", l.donation), zap.Error(err))
@@ -192,18 +196,19 @@ func (b *logBound) check(l *nodeLogFile, now time.Time) time.Duration {
 	return every
 }
 
-// nextLogCheck is half of the time that a log which grew from before to size in elapsed takes to fill up, within bounds.
+// nextLogCheck is half of the time that a log which grew from before to size in elapsed takes to fill up, but never more
+// than twice elapsed, so that a new log is looked at soon, and within bounds.
 func nextLogCheck(before, size, limit int64, elapsed time.Duration) time.Duration {
-	grown := size - before
-	if grown <= 0 || elapsed <= 0 {
-		return logCheckMax
+	next := 2 * elapsed
+	if grown := size - before; grown > 0 {
+		left := limit - size
+		if left <= 0 {
+			left = limit
+		}
+		fill := float64(left) / float64(grown) * float64(elapsed)
+		next = time.Duration(min(fill/2, float64(next)))
 	}
-	left := limit - size
-	if left <= 0 {
-		left = limit
-	}
-	fill := float64(left) / float64(grown) * float64(elapsed)
-	return time.Duration(min(max(fill/2, float64(logCheckMin)), float64(logCheckMax)))
+	return min(max(next, logCheckMin), logCheckMax)
 }
 
 // cutLog keeps the newest half of the limit beside the log and empties it. The node appends, so its next

@@ -20,10 +20,12 @@ func TestNextLogCheck(t *testing.T) {
 	}{
 		"quiet":            {100, 100, 1000, time.Second, logCheckMax},
 		"cut meanwhile":    {900, 10, 1000, time.Second, logCheckMax},
-		"half of the rest": {0, 100, 500, time.Second, 2 * time.Second},
+		"half of the rest": {0, 100, 500, 200 * time.Millisecond, 400 * time.Millisecond},
+		"quiet at first":   {0, 0, 1000, 100 * time.Millisecond, 200 * time.Millisecond},
+		"slow":             {0, 1, 1000, 300 * time.Millisecond, 600 * time.Millisecond},
 		"flood":            {0, 1 << 30, 1 << 30, time.Second, 500 * time.Millisecond},
 		"over, fast":       {0, 1 << 30, 1 << 20, time.Second, logCheckMin},
-		"first look":       {0, 10, 1000, 0, logCheckMax},
+		"first look":       {0, 10, 1000, 0, logCheckMin},
 	} {
 		if got := nextLogCheck(c.before, c.size, c.limit, c.elapsed); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
