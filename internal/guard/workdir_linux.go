@@ -112,14 +112,10 @@ func (w *workdirs) fill(d *workdir, donation string, uid uint32) error {
 	if d.dir, d.created, err = makeDir(top, donation, 0o711); err != nil {
 		return fmt.Errorf("directory %s: %w", d.path, err)
 	}
-	var fresh bool
-	if d.work, fresh, err = makeDir(d.dir, workDirName, 0o700); err == nil && fresh && w.root {
-		err = unix.Fchown(d.work, int(uid), int(uid))
-	}
-	if err != nil {
+	if d.work, _, err = makeDir(d.dir, workDirName, 0o700); err != nil {
 		return fmt.Errorf("directory %s/%s: %w", d.path, workDirName, err)
 	}
-	if err := w.checkOwner(d, uid); err != nil {
+	if err := w.giveWork(d, uid); err != nil {
 		return err
 	}
 	// The guard's own, so that nobody can plant a link for it to write through; the files in it are the peer's.
@@ -129,13 +125,22 @@ func (w *workdirs) fill(d *workdir, donation string, uid uint32) error {
 	return nil
 }
 
-// checkOwner refuses to run a node on a workdir that is another user's.
-func (w *workdirs) checkOwner(d *workdir, uid uint32) error {
+// giveWork makes the workdir the node's, and refuses one that is another user's. One that is still the guard's own
+// was made just now, or by a start that got no further: only the guard can make anything in the directory above.
+func (w *workdirs) giveWork(d *workdir, uid uint32) error {
+	if !w.root {
+		return nil
+	}
 	var st unix.Stat_t
-	if err := unix.Fstat(d.work, &st); err != nil {
+	err := unix.Fstat(d.work, &st)
+	if err == nil && int(st.Uid) == os.Getuid() {
+		st.Uid = uid
+		err = unix.Fchown(d.work, int(uid), int(uid))
+	}
+	if err != nil {
 		return fmt.Errorf("directory %s/%s: %w", d.path, workDirName, err)
 	}
-	if w.root && st.Uid != uid {
+	if st.Uid != uid {
 		return fmt.Errorf("directory %s/%s belongs to uid %d, but the node is to run as uid %d", d.path, workDirName, st.Uid, uid)
 	}
 	return nil

@@ -233,3 +233,19 @@ func TestF22_UnusableLogIsAFailedStart(t *testing.T) {
 		}
 	}
 }
+
+func TestStartAfterAGuardThatDiedWhileMakingTheWorkdir(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("nodes of their guard's own user reach what it does")
+	}
+	r := newRig(t)
+	req := r.sh("sleep 1000")
+	if err := os.MkdirAll(filepath.Join(r.cfg.NodesDir, req.Donation, workDirName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.start(req)
+	info, err := os.Stat(r.work(req, "."))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != req.UID {
+		t.Errorf("the workdir: %+v, %v", info, err)
+	}
+}
