@@ -164,15 +164,19 @@ func (w *workdirs) open() (int, error) {
 	return fd, nil
 }
 
-// makeDir makes a directory with exactly this mode, or opens the one that is there.
+// makeDir makes a directory of the guard's own with exactly this mode, or opens the one that is there. That it is there
+// doesn't mean that it was finished, so its mode is set in any case; one that was given away is left as it is.
 func makeDir(parent int, name string, mode uint32) (fd int, created bool, err error) {
 	err = unix.Mkdirat(parent, name, 0o700)
 	created = err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, false, err
 	}
-	fd, err = openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == nil && created {
+	if fd, err = openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0); err != nil {
+		return fd, created, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && int(st.Uid) == os.Getuid() && st.Mode&0o7777 != mode {
 		err = unix.Fchmod(fd, mode)
 	}
 	return fd, created, err
