@@ -113,6 +113,7 @@ func (g *Guard) adoptOne(ctx context.Context, r record) error {
 	}
 	t.mu.Lock()
 	p.pidfd = pidfd
+	p.lease.begin(time.Now(), r.TTL) // for how long nobody renewed it isn't known: one TTL from now
 	t.mu.Unlock()
 	return g.adoptAlive(ctx, p)
 }

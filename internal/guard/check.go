@@ -32,6 +32,9 @@ func (g *Guard) check(req StartRequest) (string, error) {
 	case g.hello.Root && (req.UID < g.cfg.UIDMin || req.UID > g.cfg.UIDMax):
 		return "", &Error{Code: CodeRefused, Message: fmt.Sprintf("uid %d is outside the range %d to %d that this guard allows", req.UID, g.cfg.UIDMin, g.cfg.UIDMax)}
 	}
+	if err := g.checkTTL(req.TTL); err != nil {
+		return "", err
+	}
 	if req.Command == SelfCommand {
 		return selfPath, nil
 	}
@@ -61,6 +64,8 @@ func wellFormed(req StartRequest) error {
 		return fmt.Errorf("stop signal %d isn't a signal", req.StopSignal)
 	case req.Grace < 0 || req.Grace > maxGrace:
 		return fmt.Errorf("grace %s isn't between 0 and %s", req.Grace, maxGrace)
+	case req.TTL < 0:
+		return fmt.Errorf("a lease of %s is negative", req.TTL)
 	case req.LogMax < 0, req.Limits.Memory < 0, req.Limits.CPU < 0, req.Limits.Pids < 0:
 		return errors.New("a limit is negative")
 	case len(req.Args) > maxWords, len(req.Env) > maxWords, len(req.Files) > maxFiles:

@@ -75,6 +75,13 @@ func (c *Client) Reclaim(ctx context.Context, donation string) error {
 	return c.call(ctx, http.MethodPost, "reclaim", ReclaimRequest{Donation: donation}, &struct{}{})
 }
 
+// Renew lets nodes run on for one TTL each from now. It returns the spawns that are gone.
+func (c *Client) Renew(ctx context.Context, leases ...Lease) (gone []string, err error) {
+	var resp RenewResponse
+	err = c.call(ctx, http.MethodPost, "renew", RenewRequest{Leases: leases}, &resp)
+	return resp.Gone, err
+}
+
 // Ready asks whether a file in a running spawn's workdir has a content.
 func (c *Client) Ready(ctx context.Context, req ReadyRequest) (bool, error) {
 	var resp ReadyResponse

@@ -157,6 +157,7 @@ func (g *Guard) run(ctx context.Context, signals *signalSet) error {
 	g.life = life
 	g.tasks.Go(func() { g.reapLoop(life, signals.children) })
 	g.tasks.Go(func() { g.logs.run(life) })
+	g.tasks.Go(func() { g.enforceLeases(life) })
 	err := g.adopt(life)
 	if err == nil {
 		err = g.serve(ctx, signals)

@@ -25,6 +25,7 @@ type process struct {
 	log    *nodeLogFile
 	notify *notifySocket
 
+	lease lease
 	// pending is a stop that came while the process was starting.
 	pending *StopRequest
 	// grace is the timer between the stop signal and the kill.
@@ -152,6 +153,7 @@ func (p *process) snapshot() Process {
 		exit := *view.Exit
 		view.Exit = &exit
 	}
+	view.TTL, view.LeaseLeft = p.lease.ttl, p.lease.left(time.Now())
 	return view
 }
 

@@ -34,6 +34,7 @@ func (g *Guard) newServer() *http.Server {
 	mux.HandleFunc("POST "+prefix+"stop", handle(func(_ *http.Request, req StopRequest) (StopResponse, error) { return g.stop(req), nil }))
 	mux.HandleFunc("POST "+prefix+"ack", handle(func(_ *http.Request, req AckRequest) (struct{}, error) { return struct{}{}, g.ack(req) }))
 	mux.HandleFunc("POST "+prefix+"reclaim", handle(func(_ *http.Request, req ReclaimRequest) (struct{}, error) { return struct{}{}, g.reclaim(req) }))
+	mux.HandleFunc("POST "+prefix+"renew", handle(func(_ *http.Request, req RenewRequest) (RenewResponse, error) { return g.renew(req) }))
 	mux.HandleFunc("POST "+prefix+"ready", handle(func(_ *http.Request, req ReadyRequest) (ReadyResponse, error) {
 		return ReadyResponse{Ready: g.ready(req)}, nil
 	}))

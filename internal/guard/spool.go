@@ -28,6 +28,8 @@ type record struct {
 	Grace      time.Duration     `json:"grace"`
 	Notify     bool              `json:"notify,omitempty"`
 	LogMax     int64             `json:"log_max"`
+	// TTL is the lease's. When it ends is not kept: the next guard begins it anew.
+	TTL time.Duration `json:"ttl,omitempty"`
 	// PID is 0 until the process exists.
 	PID       int       `json:"pid,omitempty"`
 	StartTime uint64    `json:"start_time,omitempty"`

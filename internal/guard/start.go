@@ -108,7 +108,7 @@ func (g *Guard) launch(p *process, req StartRequest, path string) (err error) {
 	g.table.mu.Lock()
 	p.record = record{
 		Spawn: req.Spawn, Donation: req.Donation, BootID: bootID(), UID: req.UID, Cgroup: group.dir, CgroupV1: group.v1,
-		StopSignal: req.StopSignal, Grace: req.Grace, Notify: req.Notify, LogMax: req.LogMax,
+		StopSignal: req.StopSignal, Grace: req.Grace, Notify: req.Notify, LogMax: req.LogMax, TTL: req.TTL,
 	}
 	g.table.mu.Unlock()
 	if err := g.persist(p); err != nil {
@@ -228,6 +228,7 @@ func (g *Guard) running(p *process, pad *launchpad, pid, pidfd int) {
 	p.view.PID, p.view.StartTime, p.view.StartedAt = pid, p.record.StartTime, p.record.StartedAt
 	p.tree = g.treeOf(p)
 	t.byPID[pid] = p
+	p.lease.begin(time.Now(), p.record.TTL)
 	t.move(p, StateRunning)
 }
 

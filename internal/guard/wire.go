@@ -55,6 +55,8 @@ type StartRequest struct {
 	Notify bool `json:"notify,omitempty"`
 	// LogMax bounds the node's log, in bytes.
 	LogMax int64 `json:"log_max"`
+	// TTL is the lease: how long the node runs on after its start or its last renewal. 0 means no lease.
+	TTL time.Duration `json:"ttl,omitempty"`
 }
 
 // SelfCommand as a StartRequest's Command runs the guard's own executable (the reference node).
@@ -112,8 +114,11 @@ type Process struct {
 	// StopReason is the reason given with the stop, empty if nobody asked for it.
 	StopReason string    `json:"stop_reason,omitempty"`
 	StopSince  time.Time `json:"stop_since,omitzero"`
-	KillSince  time.Time `json:"kill_since,omitzero"`
-	Exit       *Exit     `json:"exit,omitempty"`
+	// TTL is the lease's, 0 if there is none; LeaseLeft is what was left of it when this was written.
+	TTL       time.Duration `json:"ttl,omitempty"`
+	LeaseLeft time.Duration `json:"lease_left,omitempty"`
+	KillSince time.Time     `json:"kill_since,omitzero"`
+	Exit      *Exit         `json:"exit,omitempty"`
 }
 
 // Exit is how a process ended.
@@ -153,6 +158,23 @@ type AckRequest struct {
 // ReclaimRequest is POST /v1/reclaim: delete the donation's directory. CodeBusy while a process lives.
 type ReclaimRequest struct {
 	Donation string `json:"donation"`
+}
+
+// RenewRequest is POST /v1/renew: these nodes may run on for one TTL from now. One that has no lease gets one. A
+// TTL that isn't allowed refuses all (CodeRefused).
+type RenewRequest struct {
+	Leases []Lease `json:"leases"`
+}
+
+// Lease is one renewal.
+type Lease struct {
+	Spawn string        `json:"spawn"`
+	TTL   time.Duration `json:"ttl"`
+}
+
+// RenewResponse answers a RenewRequest. Gone are the spawns that don't exist or have exited.
+type RenewResponse struct {
+	Gone []string `json:"gone,omitempty"`
 }
 
 // ReadyRequest is POST /v1/ready: does the file beneath the workdir have this content (white space at the
