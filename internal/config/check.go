@@ -23,6 +23,8 @@ const (
 	minLog         = Size(4 << 10)
 	maxCPU         = 1024
 	maxGrace       = 24 * time.Hour
+	// minTTL is the shortest lease: below it, an ordinary hiccup of a loaded machine would end healthy nodes.
+	minTTL = 2 * time.Second
 )
 
 var (
@@ -59,6 +61,9 @@ func (d *document) checkConfig(c *Config) {
 		d.atLeast([]string{"supervision", v.key}, v.value, v.min)
 	}
 	d.atLeast([]string{"guard", "call_timeout"}, c.Guard.CallTimeout, 1)
+	if problem := badTTL(c.Lease); problem != "" {
+		d.errorf([]string{"lease", "ttl"}, "lease.ttl %s", problem)
+	}
 	if s.BackoffCap < s.BackoffBase {
 		d.errorf([]string{"supervision", "backoff_cap"}, "supervision.backoff_cap (%s) must not be less than backoff_base (%s)", s.BackoffCap.D(), s.BackoffBase.D())
 	}
@@ -74,6 +79,17 @@ func (d *document) checkConfig(c *Config) {
 	if c.Output.MaxSize < minLog {
 		d.errorf([]string{"output", "max_size"}, "output.max_size must be %s or more, not %s", minLog, c.Output.MaxSize)
 	}
+}
+
+// badTTL says which rule a lease breaks, "" if none.
+func badTTL(l Lease) string {
+	switch ttl := l.TTL.D(); {
+	case ttl < 0:
+		return fmt.Sprintf("must not be less than 0, not %s; 0 means no lease", ttl)
+	case ttl > 0 && ttl < minTTL:
+		return fmt.Sprintf("must be %s or more, or 0 for no lease, not %s: a busy machine would end healthy nodes", minTTL, ttl)
+	}
+	return ""
 }
 
 func (d *document) atLeast(path []string, value Duration, least time.Duration) {
@@ -114,6 +130,11 @@ func (d *document) checkTemplate(t *Template) {
 	}
 	if g := t.Stop.Grace.D(); g < 0 || g > maxGrace {
 		errorf([]string{"stop", "grace"}, "it must be from 0 to %s, not %s", maxGrace, g)
+	}
+	if t.Lease != nil {
+		if problem := badTTL(*t.Lease); problem != "" {
+			errorf([]string{"lease", "ttl"}, "it %s", problem)
+		}
 	}
 	if l := t.Limits; l.Memory < 0 || l.Pids < 0 {
 		errorf([]string{"limits"}, "memory and pids must not be less than 0")

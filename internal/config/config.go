@@ -31,6 +31,7 @@ type Config struct {
 	Supervision Supervision `toml:"supervision"`
 	Ports       Ports       `toml:"ports"`
 	Guard       Guard       `toml:"guard"`
+	Lease       Lease       `toml:"lease"`
 	Log         Log         `toml:"log"`
 	Output      Output      `toml:"output"`
 	// TemplatesDir holds *.toml files with more templates; default "templates.d" beside the file, and
@@ -75,6 +76,12 @@ type Guard struct {
 	CallTimeout Duration `toml:"call_timeout"`
 }
 
+// Lease is how long a node outlives a host that is gone.
+type Lease struct {
+	// TTL is the time from a renewal to the expiry: "1h". 0 means no lease: the node runs until it is told to stop.
+	TTL Duration `toml:"ttl"`
+}
+
 // Log is the daemon's own log.
 type Log struct {
 	// Level is debug, info, warn or error: "info".
@@ -112,6 +119,8 @@ type Template struct {
 	Seed bool `toml:"seed"`
 	// Output bounds this template's log.
 	Output Output `toml:"output"`
+	// Lease replaces the configuration's for nodes of this template; nil leaves it.
+	Lease *Lease `toml:"lease" json:",omitempty"`
 }
 
 // File is one file to render.
@@ -169,9 +178,19 @@ func Defaults() Config {
 		},
 		Ports:  Ports{Range: PortRange{First: 10000, Last: 20000}},
 		Guard:  Guard{CallTimeout: Duration(5 * time.Second)},
+		Lease:  Lease{TTL: Duration(time.Hour)},
 		Log:    Log{Level: "info"},
 		Output: Output{MaxSize: 10 << 20},
 	}
+}
+
+// TTLOf returns the TTL of the leases of a template's nodes, 0 if they have none. A template that isn't configured
+// any more has the configuration's own.
+func (c *Config) TTLOf(template string) time.Duration {
+	if t := c.Templates[template]; t != nil && t.Lease != nil {
+		return t.Lease.TTL.D()
+	}
+	return c.Lease.TTL.D()
 }
 
 // TemplateNames returns the names of all templates, sorted.

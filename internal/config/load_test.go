@@ -254,3 +254,34 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+func TestTTLOfATemplate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.toml")
+	text := `
+[lease]
+ttl = "30m"
+[template.a]
+command = "a"
+[template.b]
+command = "b"
+lease = { ttl = "5s" }
+[template.c]
+command = "c"
+lease.ttl = "0"
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]time.Duration{"a": 30 * time.Minute, "b": 5 * time.Second, "c": 0, "gone": 30 * time.Minute} {
+		if got := c.TTLOf(name); got != want {
+			t.Errorf("template %s: %v, want %v", name, got, want)
+		}
+	}
+	if def := Defaults(); def.TTLOf("a") != time.Hour {
+		t.Errorf("default: %v", def.TTLOf("a"))
+	}
+}

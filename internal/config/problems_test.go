@@ -24,7 +24,7 @@ func TestProblems(t *testing.T) {
 			`2:1: unknown key supervision.max_atempts; in [supervision] there may be: max_attempts, backoff_base, backoff_cap, refill_after, sweep_interval, settle_interval, concurrency, provisioning_timeout, reap_interval`,
 		}},
 		{"unknown table", "[gaurd]\nx = 1\n", []string{
-			`1:2: unknown key gaurd; at the top of the file there may be: supervision, ports, guard, log, output, templates_dir, template`,
+			`1:2: unknown key gaurd; at the top of the file there may be: supervision, ports, guard, lease, log, output, templates_dir, template`,
 		}},
 		{"unknown key of a template", x + "[template.x.files.\"a.conf\"]\ncontents = \"\"\n", []string{
 			`4:1: unknown key template.x.files."a.conf".contents; in [template.x.files."a.conf"] there may be: content, mode`,
@@ -40,6 +40,10 @@ func TestProblems(t *testing.T) {
 		{"bare range", "[ports]\nrange = 10000\n", []string{`2:9: ports.range must be a range of ports like "10000-20000", in quotes`}},
 		{"bad duration", "[supervision]\nbackoff_base = \"soon\"\n", []string{`2:16: supervision.backoff_base: "soon" is not a duration; write it like "10s" or "5m"`}},
 		{"bad range", "[ports]\nrange = \"2-1\"\n", []string{`2:9: ports.range: "2-1" is not a range of ports; write it like "10000-20000"`}},
+		{"leases", "[lease]\nttl = \"1s\"\n" + x + "[template.x.lease]\nttl = \"-1s\"\n", []string{
+			`2:7: lease.ttl must be 2s or more, or 0 for no lease, not 1s: a busy machine would end healthy nodes`,
+			`6:7: template x, lease.ttl: it must not be less than 0, not -1s; 0 means no lease`,
+		}},
 		{"insane numbers", `[supervision]
 max_attempts = 0
 backoff_base = "1m"
