@@ -123,7 +123,7 @@ type Filter struct {
 	Unsettled bool
 }
 
-// The errors of Orchestrator.Start. Anything else is indefinite: the spawn may or may not exist, and the
+// The errors of Orchestrator's methods. Of Start, anything else is indefinite: the spawn may or may not exist, and the
 // same spawn id is sent again until the answer is one of these or a process.
 var (
 	// ErrBusy: a process of the same donation is still alive; nothing was started.
@@ -131,6 +131,8 @@ var (
 	// ErrTransient: nothing was started, for a reason that passes by itself (text file busy, no free
 	// descriptor, fork refused).
 	ErrTransient = errors.New("not started for a passing reason")
+	// ErrGone: there is no such process, so its lease can't be renewed.
+	ErrGone = errors.New("the process doesn't exist")
 	// ErrDisconnected: the guard can't be reached now.
 	ErrDisconnected = errors.New("the guard can't be reached")
 )
@@ -185,6 +187,10 @@ type Process struct {
 	// StopSince is when the stop began, KillSince when SIGKILL was first sent; zero if not.
 	StopSince time.Time
 	KillSince time.Time
+	// TTL is that of the lease it was started or last renewed with, 0 if it has none; LeaseEnds is when it ran out
+	// as far as the guard has told.
+	TTL       time.Duration
+	LeaseEnds time.Time
 	Exit      *Exit
 }
 

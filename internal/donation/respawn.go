@@ -94,6 +94,11 @@ func (s *Service) Stop(ctx context.Context, spawn SpawnID, reason Reason) error 
 	return s.orch.Stop(ctx, spawn, reason, false)
 }
 
+// IntendDrain records that a spawn is to be stopped because its host means to rest.
+func (s *Service) IntendDrain(ctx context.Context, spawn SpawnID) error {
+	return s.store.IntendStop(ctx, spawn, ReasonDrain)
+}
+
 // Refill sets the attempts to 0 if nothing has happened since the record was read.
 func (s *Service) Refill(ctx context.Context, rec Record) error {
 	defer s.touched(rec.ID)

@@ -49,14 +49,19 @@ func NewService(store Store, orch Orchestrator, opts Options) *Service {
 // Close abandons what is in flight and waits for it: nodes are left as they are, and the records say how
 // far each one got.
 func (s *Service) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.Refuse()
 	s.cancel(errStopping)
 	s.wg.Wait()
 }
 
 var errStopping = Errorf(CodeUnavailable, "the daemon is stopping; ask again when it is back")
+
+// Refuse refuses new provisions from now on; those in flight go on.
+func (s *Service) Refuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
 
 // InFlight reports whether a provision owns the donation now.
 func (s *Service) InFlight(id ID) bool {
