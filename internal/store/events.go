@@ -38,11 +38,15 @@ func (s *Store) Events(ctx context.Context, id donation.ID, after int64, limit i
 	if limit <= 0 {
 		limit = -1
 	}
-	query, args := `SELECT seq, at, donation, spawn, kind, detail FROM events WHERE seq > ? ORDER BY seq LIMIT ?`, []any{after, limit}
 	if id != "" {
-		query, args = `SELECT seq, at, donation, spawn, kind, detail FROM events WHERE donation = ? AND seq > ? ORDER BY seq LIMIT ?`, []any{id, after, limit}
+		return s.events(ctx, `WHERE donation = ? AND seq > ? ORDER BY seq LIMIT ?`, id, after, limit)
 	}
-	rows, err := s.query(ctx, query, args...)
+	return s.events(ctx, `WHERE seq > ? ORDER BY seq LIMIT ?`, after, limit)
+}
+
+// events reads those that the clause selects.
+func (s *Store) events(ctx context.Context, clause string, args ...any) ([]donation.Event, error) {
+	rows, err := s.query(ctx, `SELECT seq, at, donation, spawn, kind, detail FROM events `+clause, args...)
 	if err != nil {
 		return nil, translate(s.path, "read the events", err)
 	}
