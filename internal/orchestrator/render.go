@@ -33,6 +33,8 @@ type Spec struct {
 	// LogMax bounds the log, in bytes.
 	LogMax int64
 	Ready  Ready
+	// TTL is the lease's, 0 for none.
+	TTL time.Duration
 }
 
 // Ready is a readiness condition; at most one of its kinds is set.

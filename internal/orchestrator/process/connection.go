@@ -27,6 +27,7 @@ var errSilent = errors.New("the guard takes connections but doesn't answer (is i
 // Run keeps the connection until ctx ends, and returns its error.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	defer o.guard.Close()
+	defer o.renewals.close()
 	pause := firstPause
 	for {
 		err := o.connectOnce(ctx)

@@ -49,6 +49,7 @@ type script struct {
 	start   func(ctx context.Context, req guard.StartRequest) (guard.Process, error)
 	reclaim func(guard.ReclaimRequest) error
 	ready   func(guard.ReadyRequest) bool
+	renew   func(guard.RenewRequest) (guard.RenewResponse, error)
 	// silent makes the stream never begin.
 	silent bool
 }
@@ -115,6 +116,10 @@ func (f *fakeGuard) serve(t *testing.T) {
 	})
 	mux.HandleFunc("POST /v1/reclaim", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, f.now().reclaim(read[guard.ReclaimRequest](t, r)))
+	})
+	mux.HandleFunc("POST /v1/renew", func(w http.ResponseWriter, r *http.Request) {
+		resp, err := f.now().renew(read[guard.RenewRequest](t, r))
+		answer(w, resp, err)
 	})
 	mux.HandleFunc("POST /v1/ready", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, guard.ReadyResponse{Ready: f.now().ready(read[guard.ReadyRequest](t, r))}, nil)

@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/serfab/cadre-hostd/internal/config"
 	"github.com/serfab/cadre-hostd/internal/donation"
@@ -77,6 +78,7 @@ func (o *Orchestrator) request(l donation.Launch, hello guard.Hello) (guard.Star
 		Grace:      spec.Grace,
 		Notify:     spec.Ready.Notify,
 		LogMax:     spec.LogMax,
+		TTL:        spec.TTL,
 	}
 	for _, f := range spec.Files {
 		req.Files = append(req.Files, guard.File{Path: f.Path, Content: f.Content, Mode: f.Mode})
@@ -96,8 +98,25 @@ func (o *Orchestrator) spec(l donation.Launch, hello guard.Hello) (orchestrator.
 			return orchestrator.Spec{}, 0, err
 		}
 	}
-	spec, err := orchestrator.Render(t, l, uid, guard.Workdir(hello.NodesDir, string(l.Donation)), o.opts.Config().Output)
-	return spec, uid, err
+	cfg := o.opts.Config()
+	spec, err := orchestrator.Render(t, l, uid, guard.Workdir(hello.NodesDir, string(l.Donation)), cfg.Output)
+	if err != nil {
+		return orchestrator.Spec{}, 0, err
+	}
+	spec.TTL = cfg.TTLOf(t.Name)
+	return spec, uid, CheckTTL(spec.TTL, hello.MaxTTL)
+}
+
+// CheckTTL says which of the guard's rules a lease breaks, where longest is its max_ttl; nil if none.
+func CheckTTL(ttl, longest time.Duration) error {
+	switch {
+	case longest == 0 || ttl > 0 && ttl <= longest:
+		return nil
+	case ttl == 0:
+		return fmt.Errorf("lease.ttl is 0, but this guard starts no node without a lease; set it to %s at most, or change the guard's max_ttl", longest)
+	default:
+		return fmt.Errorf("lease.ttl %s is longer than the %s that this guard allows; lower it, or raise the guard's max_ttl", ttl, longest)
+	}
 }
 
 // userOf finds the uid of the template's user.

@@ -24,6 +24,7 @@ type client interface {
 	Stop(ctx context.Context, req guard.StopRequest) (guard.StopResponse, error)
 	Ack(ctx context.Context, spawns ...string) error
 	Reclaim(ctx context.Context, donation string) error
+	Renew(ctx context.Context, leases ...guard.Lease) (gone []string, err error)
 	Ready(ctx context.Context, req guard.ReadyRequest) (bool, error)
 	Watch(ctx context.Context, each func(guard.Message) error) error
 	Close()
@@ -52,6 +53,8 @@ type Orchestrator struct {
 	opts  Options
 	guard client
 	view  *view
+	// renewals are those that wait for the next request.
+	renewals renewer
 }
 
 var _ donation.Orchestrator = (*Orchestrator)(nil)
@@ -100,7 +103,7 @@ func (o *Orchestrator) Start(ctx context.Context, l donation.Launch) (donation.P
 	if !o.view.started(ticket, p) {
 		return donation.Process{}, fmt.Errorf("start %s: the connection was lost meanwhile: %w", l.Spawn.ID, donation.ErrDisconnected)
 	}
-	return toProcess(p), nil
+	return toProcess(heard(p)), nil
 }
 
 // startError says in the domain's terms whether anything was started.

@@ -37,7 +37,7 @@ func TestStartIsRenderedAndSeenAtOnce(t *testing.T) {
 			"CADRE_DONATION=don_1", "CADRE_SPAWN=spn_1", "HOME=/nodes/don_1/work", "LANG=C.UTF-8",
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		},
-		StopSignal: 15, Grace: time.Second, LogMax: 10 << 20,
+		StopSignal: 15, Grace: time.Second, LogMax: 10 << 20, TTL: time.Hour,
 	}
 	if diff := cmp.Diff(want, <-got); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
@@ -204,7 +204,7 @@ func TestExitsInTheDomainsTerms(t *testing.T) {
 		{"terminate", guard.Exit{Known: true, Signal: 15, At: at}, donation.Exit{Reason: donation.ReasonTerminate, Known: true, Signal: 15, At: at}},
 		{"guard-stop", guard.Exit{At: at}, donation.Exit{Reason: donation.ReasonGuardStop, At: at}},
 	} {
-		got := toProcess(guard.Process{State: guard.StateExited, StopReason: tt.stop, Exit: &tt.exit})
+		got := toProcess(process{Process: guard.Process{State: guard.StateExited, StopReason: tt.stop, Exit: &tt.exit}})
 		if diff := cmp.Diff(&tt.want, got.Exit); diff != "" || got.State != donation.ProcessExited {
 			t.Errorf("%q %+v (-want +got):\n%s", tt.stop, tt.exit, diff)
 		}

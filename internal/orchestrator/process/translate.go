@@ -15,7 +15,7 @@ var states = map[guard.State]donation.ProcessState{
 	guard.StateExited:   donation.ProcessExited,
 }
 
-func toProcess(p guard.Process) donation.Process {
+func toProcess(p process) donation.Process {
 	return donation.Process{
 		Spawn:     donation.SpawnID(p.Spawn),
 		Donation:  donation.ID(p.Donation),
@@ -24,7 +24,9 @@ func toProcess(p guard.Process) donation.Process {
 		StartedAt: p.StartedAt,
 		StopSince: p.StopSince,
 		KillSince: p.KillSince,
-		Exit:      toExit(p),
+		TTL:       p.TTL,
+		LeaseEnds: p.leaseEnds,
+		Exit:      toExit(p.Process),
 	}
 }
 

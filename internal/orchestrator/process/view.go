@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/serfab/cadre-hostd/internal/donation"
 	"github.com/serfab/cadre-hostd/internal/guard"
@@ -31,17 +32,32 @@ type view struct {
 	guard     guard.Hello
 	// why says what keeps it from being connected.
 	why   error
-	procs map[string]map[string]guard.Process // donation → spawn → process
+	procs map[string]map[string]process // donation → spawn → process
 	// starts counts the starts in flight; forgotten are the spawns that ran and that the guard has forgotten
 	// since the first of them began. A start's answer that arrives after that must not bring one back.
 	starts    int
 	forgotten map[string]bool
 }
 
+// process is what the guard said last of one, and when the lease that it spoke of ends.
+type process struct {
+	guard.Process
+	leaseEnds time.Time
+}
+
+// heard is a process as the guard has just told of it.
+func heard(p guard.Process) process {
+	h := process{Process: p}
+	if p.LeaseLeft > 0 {
+		h.leaseEnds = time.Now().Add(p.LeaseLeft)
+	}
+	return h
+}
+
 var errNotYet = errors.New("not connected yet")
 
 func newView() *view {
-	return &view{why: errNotYet, procs: map[string]map[string]guard.Process{}, forgotten: map[string]bool{}}
+	return &view{why: errNotYet, procs: map[string]map[string]process{}, forgotten: map[string]bool{}}
 }
 
 // connect replaces everything by a connection's first message.
@@ -50,7 +66,7 @@ func (v *view) connect(hello guard.Hello, list []guard.Process) {
 	defer v.mu.Unlock()
 	v.connected, v.guard, v.why = true, hello, nil
 	v.epoch++
-	v.procs = map[string]map[string]guard.Process{}
+	v.procs = map[string]map[string]process{}
 	for _, p := range list {
 		v.put(p)
 	}
@@ -62,7 +78,7 @@ func (v *view) disconnect(why error) bool {
 	defer v.mu.Unlock()
 	was := v.connected
 	v.connected, v.why = false, why
-	v.procs = map[string]map[string]guard.Process{}
+	v.procs = map[string]map[string]process{}
 	return was
 }
 
@@ -77,10 +93,10 @@ func (v *view) put(p guard.Process) {
 		return
 	}
 	if of == nil {
-		of = map[string]guard.Process{}
+		of = map[string]process{}
 		v.procs[p.Donation] = of
 	}
-	of[p.Spawn] = p
+	of[p.Spawn] = heard(p)
 }
 
 // forget drops a process. mu is held. A spawn whose start failed is forgotten without ever having had a pid; that
@@ -138,7 +154,7 @@ func (v *view) started(epoch int, p guard.Process) bool {
 }
 
 // find returns one process.
-func (v *view) find(id donation.ID, spawn donation.SpawnID) (guard.Process, bool) {
+func (v *view) find(id donation.ID, spawn donation.SpawnID) (process, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p, ok := v.procs[string(id)][string(spawn)]
@@ -182,7 +198,7 @@ func (v *view) processes() []donation.Process {
 	return all
 }
 
-func toProcesses(of map[string]guard.Process) []donation.Process {
+func toProcesses(of map[string]process) []donation.Process {
 	var list []donation.Process
 	for _, p := range of {
 		list = append(list, toProcess(p))
