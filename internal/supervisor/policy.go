@@ -31,7 +31,9 @@ type Facts struct {
 	InFlight bool
 	// OrphanAlive is true when the process on record is alive although the guard doesn't know it.
 	OrphanAlive bool
-	Now         time.Time
+	// Draining is true once every node is to be stopped and none to be started.
+	Draining bool
+	Now      time.Time
 }
 
 // Kind is what an Action does.
@@ -57,6 +59,8 @@ const (
 	GiveUp Kind = "give-up"
 	// Stop: a process lives that the record doesn't want.
 	Stop Kind = "stop"
+	// Drain: every node is to stop; put the intention on record for this one.
+	Drain Kind = "drain"
 	// Refill: the node has been up for long; set the attempts to 0.
 	Refill Kind = "refill"
 	// Reclaim: an ended donation has no process any more; delete its workdir.
@@ -160,6 +164,8 @@ func decideAlive(f Facts, l Limits, p donation.Process) Action {
 		return Action{Kind: Stop, Spawn: sp.ID, Reason: sp.StopReason}
 	case sp.State == donation.SpawnStarting:
 		return Action{Kind: Confirm, Spawn: sp.ID}
+	case f.Draining:
+		return Action{Kind: Drain, Spawn: sp.ID}
 	case rec.Attempts > 0:
 		return decideRefill(f, l)
 	}
@@ -251,6 +257,9 @@ func decideUnanswered(f Facts) Action {
 		// process is one that the record doesn't want, and is stopped.
 		return Action{Kind: Settle, Spawn: sp.ID, State: donation.SpawnLost, Exit: &donation.Exit{Reason: donation.ReasonAbandoned, At: f.Now}}
 	}
+	if f.Draining {
+		return Action{Kind: Drain, Spawn: sp.ID}
+	}
 	return Action{Kind: Resend, Spawn: sp.ID}
 }
 
@@ -260,6 +269,12 @@ func decideRespawn(f Facts, l Limits, settle Action) Action {
 	rec, news, last := f.Record, settle.Exit, f.Record.Spawn.Exit
 	if news != nil {
 		last = news
+	}
+	if f.Draining {
+		if news != nil {
+			return settle
+		}
+		return Action{Kind: Leave} // the next start finds it
 	}
 	if rec.InputsMissing {
 		if news != nil {

@@ -72,6 +72,7 @@ func otherBoot(f *Facts)                    { f.Seen.Instance, f.Seen.BootID = "
 func orphan(f *Facts)                       { f.OrphanAlive = true }
 func inputsMissing(f *Facts)                { f.Record.InputsMissing = true }
 func retryNow(f *Facts)                     { f.Record.RetryNow = true }
+func drained(f *Facts)                      { f.Draining = true }
 func noExit(f *Facts)                       { f.Seen.Processes[0].Exit = nil }
 
 func intended(r donation.Reason) func(*Facts) {
@@ -228,6 +229,17 @@ func TestDecide(t *testing.T) {
 		{"S09 too early", facts(tried(1, 3*time.Second), gone, dead), Action{Kind: Wait, At: now.Add(7 * time.Second)}},
 		{"S09 at the moment", facts(tried(1, 10*time.Second), gone, dead), attempt(nil, true)},
 		{"a retry ends the wait", facts(tried(4, time.Second), gone, dead, retryNow), attempt(nil, true)},
+
+		// A drain stops what runs and starts nothing.
+		{"a drain, and it runs", facts(drained), Action{Kind: Drain, Spawn: spawnNow}},
+		{"a drain that is on record for it", facts(drained, intended(donation.ReasonDrain)), stop(spawnNow, donation.ReasonDrain)},
+		{"a drain, and it is meant to restart", facts(drained, intended(donation.ReasonRestart)), stop(spawnNow, donation.ReasonRestart)},
+		{"a drain, and no answer to its start yet", facts(drained, starting, gone), Action{Kind: Drain, Spawn: spawnNow}},
+		{"a drain, and it has ended", facts(drained, died(donation.ReasonDrain)), settled(spawnNow, donation.SpawnExited, new(exit(donation.ReasonDrain)))},
+		{"a drain, and its end is on record", facts(drained, gone, ended(donation.SpawnExited, donation.ReasonDrain)), leave},
+		{"a drain, and it was to be tried again", facts(drained, tried(1, time.Hour), gone, dead), leave},
+		{"a drain, and it is terminated", facts(drained, status(donation.Terminated)), stop(spawnNow, donation.ReasonTerminate)},
+		{"after a drain", facts(gone, ended(donation.SpawnExited, donation.ReasonDrain)), attempt(nil, false)},
 
 		// What can't be respawned.
 		{"S07 inputs missing, and news", facts(inputsMissing, died(donation.ReasonCrash)), settled(spawnNow, donation.SpawnExited, crash)},

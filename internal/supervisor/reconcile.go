@@ -62,7 +62,7 @@ func (s *Supervisor) reconcile(ctx context.Context, id donation.ID) {
 func (s *Supervisor) facts(ctx context.Context, id donation.ID) (Facts, error) {
 	// The order matters: a provision that ends between the two looks makes the donation dirty again, and a
 	// process that ends after its record was read does so too.
-	f := Facts{InFlight: s.svc.InFlight(id)}
+	f := Facts{InFlight: s.svc.InFlight(id), Draining: s.draining.Load()}
 	rec, err := s.store.Get(ctx, id)
 	if err != nil {
 		return f, err
@@ -126,6 +126,8 @@ func (s *Supervisor) do(ctx context.Context, f Facts, act Action, log *zap.Logge
 		return s.svc.GiveUp(ctx, rec, act.Message)
 	case Stop:
 		return s.svc.Stop(ctx, act.Spawn, act.Reason)
+	case Drain:
+		return s.svc.IntendDrain(ctx, act.Spawn)
 	case Refill:
 		return s.svc.Refill(ctx, rec)
 	case Reclaim:

@@ -6,6 +6,7 @@ package supervisor
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,6 +38,7 @@ type Service interface {
 	Settle(ctx context.Context, id donation.ID, spawn donation.SpawnID, state donation.SpawnState, exit donation.Exit) error
 	GiveUp(ctx context.Context, rec donation.Record, message string) error
 	Stop(ctx context.Context, spawn donation.SpawnID, reason donation.Reason) error
+	IntendDrain(ctx context.Context, spawn donation.SpawnID) error
 	Refill(ctx context.Context, rec donation.Record) error
 	Reclaim(ctx context.Context, rec donation.Record, state donation.SpawnState, exit *donation.Exit) error
 	ReapStale(ctx context.Context, now time.Time) error
@@ -70,6 +72,7 @@ type Supervisor struct {
 	ready *prober
 	errs  *throttle
 
+	draining atomic.Bool
 	sweepNow chan struct{} // capacity 1: a sweep that is asked for twice is one sweep
 
 	mu sync.Mutex
@@ -96,6 +99,12 @@ func (s *Supervisor) Sweep() {
 	case s.sweepNow <- struct{}{}:
 	default: // one is asked for already
 	}
+}
+
+// Drain has every node stopped, in order and uncharged, and none started any more. It returns at once.
+func (s *Supervisor) Drain() {
+	s.draining.Store(true)
+	s.Sweep()
 }
 
 // Hold returns what keeps the donation from being respawned, "" if nothing does.
