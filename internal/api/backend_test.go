@@ -24,6 +24,7 @@ type scripted struct {
 	donate    func(donation.Request) (View, error)
 	terminate func(ctx context.Context, ref string, force bool) (View, error)
 	logs      func(ctx context.Context, ref string, lines int, follow bool, w io.Writer) error
+	drain     func() error
 
 	mu      sync.Mutex // guards what follows
 	list    []donation.Event
@@ -136,4 +137,11 @@ func openLogged(t *testing.T, b *scripted, log *zap.Logger) (*Client, *Endpoint)
 		}
 	})
 	return c, e
+}
+
+func (s *scripted) Drain(context.Context) error {
+	if s.drain == nil {
+		return errNoScript
+	}
+	return s.drain()
 }

@@ -89,6 +89,11 @@ func (c *Client) Retry(ctx context.Context, ref string) (View, error) {
 	return call[View](ctx, c, http.MethodPost, donationPath(ref, "/retry"), nil)
 }
 
+// Drain has every node stopped in order, and the daemon leave after that. It returns when that has begun.
+func (c *Client) Drain(ctx context.Context) (Overview, error) {
+	return call[Overview](ctx, c, http.MethodPost, "/v1/drain", nil)
+}
+
 // Events returns events after seq, oldest first, at most limit and MaxEvents; ref "" means of all donations.
 func (c *Client) Events(ctx context.Context, ref string, after int64, limit int) ([]donation.Event, error) {
 	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}

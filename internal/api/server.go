@@ -58,6 +58,7 @@ func NewServer(backend Backend, log *zap.Logger) http.Handler {
 	mux.HandleFunc("POST /v1/donations/{ref}/restart", s.act(backend.Restart))
 	mux.HandleFunc("POST /v1/donations/{ref}/retry", s.act(backend.Retry))
 	mux.HandleFunc("GET /v1/donations/{ref}/logs", s.logs)
+	mux.HandleFunc("POST /v1/drain", s.drain)
 	mux.HandleFunc("GET /v1/events", s.events)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, donation.Errorf(donation.CodeNotFound,
@@ -168,6 +169,18 @@ func (s *server) terminate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.reply(w, http.StatusOK, v)
+}
+
+func (s *server) drain(w http.ResponseWriter, r *http.Request) {
+	if err := decode(w, r, &struct{}{}); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if err := s.backend.Drain(r.Context()); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.reply(w, http.StatusAccepted, s.backend.Overview(r.Context()))
 }
 
 // act serves an operation on one donation that needs nothing but its ref.

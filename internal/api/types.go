@@ -18,7 +18,7 @@ type Overview struct {
 	StartedAt time.Time `json:"started_at"`
 	StateDir  string    `json:"state_dir"`
 	NodesDir  string    `json:"nodes_dir,omitempty"`
-	// Mode is "running", "starting" or "caretaker".
+	// Mode is "starting", "running", "caretaker", "draining" or "stopping".
 	Mode  string     `json:"mode"`
 	Guard GuardState `json:"guard"`
 	// Faults are what the owner should know, each naming the thing, the reason and the remedy.
@@ -73,10 +73,27 @@ type View struct {
 	UID         uint32         `json:"uid,omitempty"`
 	Workdir     string         `json:"workdir,omitempty"`
 	LastExit    *ExitView      `json:"last_exit,omitempty"`
-	CreatedAt   time.Time      `json:"created_at"`
-	UpdatedAt   time.Time      `json:"updated_at"`
+	// Lease is how long the node outlives its host; nil if it has none, or doesn't run.
+	Lease     *LeaseView `json:"lease,omitempty"`
+	CreatedAt time.Time  `json:"created_at"`
+	UpdatedAt time.Time  `json:"updated_at"`
 	// Spawns is the history, newest first; only when one donation was asked for.
 	Spawns []SpawnView `json:"spawns,omitempty"`
+}
+
+// LeaseView is a node's lease.
+type LeaseView struct {
+	// TTLSeconds is how long a renewal lasts. ExpiresAt is the last expiry that was confirmed.
+	TTLSeconds float64    `json:"ttl_seconds"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	RenewedAt  *time.Time `json:"renewed_at,omitempty"`
+	// Failures counts the renewals that failed in a row since; LastError says what of.
+	Failures  int    `json:"failures,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+	// Low is true while less than a quarter of the TTL is left, which healthy renewals never let happen.
+	Low bool `json:"low,omitempty"`
+	// History is what happened to it, newest first; only when one donation was asked for.
+	History []donation.Event `json:"history,omitempty"`
 }
 
 // ExitView is how a spawn ended.
@@ -123,6 +140,8 @@ type Backend interface {
 	Restart(ctx context.Context, ref string) (View, error)
 	// Retry revives a give-up, or ends the wait for the next attempt.
 	Retry(ctx context.Context, ref string) (View, error)
+	// Drain begins to stop every node in order, after which the daemon leaves. It returns at once.
+	Drain(ctx context.Context) error
 	// Logs writes the last lines (negative: all) of the node's output to w and, with follow, what comes until ctx ends.
 	Logs(ctx context.Context, ref string, lines int, follow bool, w io.Writer) error
 	// Events returns events after seq, oldest first, limit at most; ref "" means of all donations.
