@@ -6,13 +6,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/serfab/cadre-hostd/internal/api"
 	"github.com/serfab/cadre-hostd/internal/donation"
+	"github.com/serfab/cadre-hostd/internal/orchestrator/process"
 )
 
 // backend implements api.Backend.
@@ -62,6 +65,7 @@ func (b backend) Overview(ctx context.Context) api.Overview {
 	if o.Guard, trouble = b.d.link.state(ctx); trouble != "" {
 		o.Faults = append(o.Faults, api.Fault{Code: "guard_" + o.Guard.State, Message: trouble})
 	}
+	o.Faults = append(o.Faults, b.leaseFaults()...)
 	if e == nil {
 		return o
 	}
@@ -75,6 +79,26 @@ func (b backend) Overview(ctx context.Context) api.Overview {
 		o.Faults = append(o.Faults, s.fault())
 	}
 	return o
+}
+
+// leaseFaults are the templates whose nodes can't be started because the guard allows no such lease.
+func (b backend) leaseFaults() []api.Fault {
+	hello, ok := b.d.link.orch.Hello()
+	if !ok {
+		return nil
+	}
+	cfg := b.d.settings.current()
+	refused := map[string][]string{}
+	for _, name := range cfg.TemplateNames() {
+		if err := process.CheckTTL(cfg.TTLOf(name), hello.MaxTTL); err != nil {
+			refused[err.Error()] = append(refused[err.Error()], name)
+		}
+	}
+	var faults []api.Fault
+	for _, why := range slices.Sorted(maps.Keys(refused)) {
+		faults = append(faults, api.Fault{Code: "lease", Message: fmt.Sprintf("no node can be started from %s: %s", strings.Join(refused[why], ", "), why)})
+	}
+	return faults
 }
 
 // nodesDir is the guard's own as soon as it has said so.
@@ -184,6 +208,15 @@ func (b backend) Retry(ctx context.Context, ref string) (api.View, error) {
 		return api.View{}, err
 	}
 	return b.detail(ctx, e, id)
+}
+
+// Drain implements api.Backend.
+func (b backend) Drain(ctx context.Context) error {
+	if _, err := b.engine(ctx); err != nil {
+		return err
+	}
+	post(b.d.drain)
+	return nil
 }
 
 // explain adds what is wrong with the guard to an error that it may be the reason of.

@@ -50,6 +50,8 @@ type Options struct {
 	// GuardMode is GuardAuto or GuardExternal; GuardSocket is where the guard listens.
 	GuardMode   string
 	GuardSocket string
+	// Drain makes the end of Run's context stop every node in order first. Without it they live on.
+	Drain bool
 	// Version is shown to clients and in the log.
 	Version string
 	// Log takes what the daemon has to say; Level, if not nil, follows the configuration's log.level.
@@ -68,8 +70,10 @@ type daemon struct {
 	settings *settings
 	link     *link
 	endpoint *api.Endpoint
-	// reload has a token when somebody asked for the configuration to be read again.
+	// reload has a token when somebody asked for the configuration to be read again, drain when every node is to be
+	// stopped; capacity 1 each.
 	reload chan os.Signal
+	drain  chan struct{}
 
 	mu sync.Mutex
 	// mode, faults and engine change together, and changed is closed then; guarded by mu.
@@ -86,6 +90,7 @@ const (
 	starting  mode = "starting"
 	running   mode = "running"
 	caretaker mode = "caretaker"
+	draining  mode = "draining"
 	stopping  mode = "stopping"
 )
 
@@ -99,7 +104,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 
-	d := &daemon{opts: o, log: o.Log, started: time.Now(), mode: starting, changed: make(chan struct{}), reload: make(chan os.Signal, 1)}
+	d := &daemon{opts: o, log: o.Log, started: time.Now(), mode: starting, changed: make(chan struct{}), reload: make(chan os.Signal, 1), drain: make(chan struct{}, 1)}
 	d.settings = newSettings(o)
 	d.link = newLink(d)
 	signal.Notify(d.reload, syscall.SIGHUP)
@@ -121,6 +126,7 @@ func (d *daemon) live(ctx context.Context) error {
 		d.set(stopping, nil)
 		return err
 	}
+	d.link.tell(e)
 	d.link.start()
 	e.start()
 	// A client that comes right after the start finds a daemon that can do what it is asked for.
@@ -133,11 +139,55 @@ func (d *daemon) live(ctx context.Context) error {
 		select {
 		case <-d.reload:
 			d.reloadSettings(e)
+		case <-d.drain:
+			d.drainNodes(ctx, e)
+			return d.leave(e)
 		case <-ctx.Done():
-			d.log.Info("stopping, nodes live on")
-			d.set(stopping, nil)
-			e.note(context.WithoutCancel(ctx), "daemon.stopped", "nodes live on")
-			return e.close()
+			if d.opts.Drain {
+				d.drainNodes(context.WithoutCancel(ctx), e)
+			}
+			return d.leave(e)
+		}
+	}
+}
+
+// leave ends the work. Nodes that run live on, and their leases are left as they are.
+func (d *daemon) leave(e *engine) error {
+	nodes := d.link.alive()
+	d.log.Info("stopping", zap.Int("nodes_that_live_on", nodes))
+	d.set(stopping, nil)
+	ctx := context.Background()
+	e.note(ctx, "daemon.stopped", fmt.Sprintf("%d nodes live on", nodes))
+	d.link.leases.save(ctx)
+	d.link.tell(nil)
+	return e.close()
+}
+
+// drainPoll is how often a drain looks whether all is stopped, drainTell how often it says that it isn't.
+const (
+	drainPoll = 20 * time.Millisecond
+	drainTell = 10 * time.Second
+)
+
+// drainNodes stops every node in order and returns when none is left, or when ctx ends. What it can't reach, because
+// no guard answers, is waited for.
+func (d *daemon) drainNodes(ctx context.Context, e *engine) {
+	d.setFaults(draining)
+	d.log.Info("draining", zap.Int("nodes", d.link.alive()))
+	e.note(ctx, "daemon.draining", fmt.Sprintf("%d nodes are to be stopped", d.link.alive()))
+	e.svc.Refuse()
+	e.sup.Drain()
+	poll, tell := time.NewTicker(drainPoll), time.NewTicker(drainTell)
+	defer poll.Stop()
+	defer tell.Stop()
+	for !e.drained(ctx, d.link) {
+		select {
+		case <-poll.C:
+		case <-tell.C:
+			d.log.Warn("still draining", zap.Int("nodes", d.link.alive()))
+			e.sup.Sweep()
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -210,6 +260,7 @@ func (d *daemon) reloadSettings(e *engine) {
 	if now.Supervision != before.Supervision || now.Ports != before.Ports {
 		d.log.Warn("changes of [supervision] and [ports] take effect when the daemon starts again; nodes don't notice that")
 	}
+	d.link.leases.addAll()
 	e.sup.Sweep()
 }
 

@@ -45,7 +45,6 @@ func newEngine(d *daemon, s *store.Store) *engine {
 		SettleInterval:      cfg.SettleInterval.D(),
 		ProvisioningTimeout: cfg.ProvisioningTimeout.D(),
 	})
-	d.link.tell(e.sup)
 	return e
 }
 
@@ -83,15 +82,34 @@ func (e *engine) close() error {
 	return e.store.Close()
 }
 
+// drained reports whether every node that is on record has stopped and its end is on record too.
+func (e *engine) drained(ctx context.Context, l *link) bool {
+	if _, ok := l.orch.Hello(); !ok {
+		return false
+	}
+	recs, err := e.store.List(ctx, donation.Filter{Statuses: []donation.Status{donation.Provisioning}, Unsettled: true})
+	for _, rec := range recs {
+		if rec.Spawn != nil && !rec.Spawn.State.Ended() {
+			return false
+		}
+	}
+	return err == nil
+}
+
 // noteTimeout bounds an entry in the event log that nothing depends on.
 const noteTimeout = 5 * time.Second
 
 // note adds to the event log what happened to the daemon itself.
 func (e *engine) note(ctx context.Context, kind, detail string) {
+	e.record(ctx, donation.Event{Kind: kind, Detail: detail})
+}
+
+// record adds an event that nothing depends on.
+func (e *engine) record(ctx context.Context, ev donation.Event) {
 	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
 	defer cancel()
-	if err := e.store.Note(ctx, donation.Event{Kind: kind, Detail: detail}); err != nil {
-		e.log.Warn("event not recorded", zap.String("kind", kind), zap.Error(err))
+	if err := e.store.Note(ctx, ev); err != nil {
+		e.log.Warn("event not recorded", zap.String("kind", ev.Kind), zap.Error(err))
 	}
 }
 

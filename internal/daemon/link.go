@@ -46,11 +46,15 @@ type link struct {
 	// dir is the guard's runtime directory.
 	dir string
 	// told is who hears of changes; nil before there is an engine.
-	told atomic.Pointer[supervisor.Supervisor]
+	told   atomic.Pointer[supervisor.Supervisor]
+	leases *leases
 
 	begin   sync.Once
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	// renewing ends before running does, while renewals can still be answered.
+	endLeases context.CancelFunc
+	renewing  sync.WaitGroup
 	// connected has a token after a connection, failed after a guard that could not be started; capacity 1 each.
 	connected, failed chan struct{}
 
@@ -62,17 +66,20 @@ type link struct {
 
 func newLink(d *daemon) *link {
 	l := &link{d: d, dir: filepath.Dir(d.opts.GuardSocket), connected: make(chan struct{}, 1), failed: make(chan struct{}, 1), last: guardConnected}
+	l.leases = newLeases(l)
 	l.orch = process.New(process.Options{
 		Socket: d.opts.GuardSocket,
 		Config: func() *config.Config { return d.settings.current() },
 		Logger: d.log,
 		Ensure: l.ensure,
 		OnChange: func(id donation.ID) {
+			l.leases.add(id)
 			if sup := l.told.Load(); sup != nil {
 				sup.Add(id)
 			}
 		},
 		OnConnect: func() {
+			l.leases.addAll()
 			if sup := l.told.Load(); sup != nil {
 				sup.Sweep()
 			}
@@ -90,8 +97,16 @@ func post(c chan struct{}) {
 	}
 }
 
-// tell names the supervisor that hears of changes from now on; it sweeps when it starts, so nothing is missed.
-func (l *link) tell(sup *supervisor.Supervisor) { l.told.Store(sup) }
+// tell names the engine that hears of changes from now on; its supervisor sweeps when it starts, so nothing is
+// missed. With nil nobody hears of any.
+func (l *link) tell(e *engine) {
+	if e == nil {
+		l.told.Store(nil)
+	} else {
+		l.told.Store(e.sup)
+	}
+	l.leases.tell(e)
+}
 
 // start begins to connect and to check; once.
 func (l *link) start() {
@@ -100,6 +115,9 @@ func (l *link) start() {
 		l.cancel = cancel
 		l.running.Go(func() { _ = l.orch.Run(ctx) }) // its error is that of ctx
 		l.running.Go(func() { l.watch(ctx) })
+		renewals, endLeases := context.WithCancel(ctx)
+		l.endLeases = endLeases
+		l.renewing.Go(func() { l.leases.run(renewals) })
 	})
 }
 
@@ -107,6 +125,8 @@ func (l *link) start() {
 func (l *link) close() {
 	l.begin.Do(func() {}) // a link that never started won't
 	if l.cancel != nil {
+		l.endLeases()
+		l.renewing.Wait()
 		l.cancel()
 	}
 	l.running.Wait()

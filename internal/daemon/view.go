@@ -27,8 +27,14 @@ func (b backend) detail(ctx context.Context, e *engine, id donation.ID) (api.Vie
 		return api.View{}, err
 	}
 	spawns, err := e.store.Spawns(ctx, id, historyLimit)
+	if err != nil {
+		return api.View{}, err
+	}
 	for _, sp := range spawns {
 		v.Spawns = append(v.Spawns, spawnView(sp))
+	}
+	if v.Lease != nil {
+		v.Lease.History, err = e.store.LeaseEvents(ctx, id, historyLimit)
 	}
 	return v, err
 }
@@ -46,10 +52,35 @@ func (b backend) view(ctx context.Context, e *engine, rec donation.Record) (api.
 	v.MaxAttempts = e.limits.MaxAttempts
 	v.NextAttempt = nextAttempt(rec, v, e.limits, time.Now())
 	v.LastExit = exitView(last)
+	if v.Running {
+		v.Lease, err = b.leaseView(ctx, e, rec, time.Now())
+	}
 	if rec.HasWorkdir {
 		v.Workdir = guard.Workdir(b.nodesDir(), string(rec.ID))
 	}
-	return v, nil
+	return v, err
+}
+
+// leaseView shows the lease as the renewals know it, with what an earlier daemon has put on record where they don't
+// know yet; nil if there is none.
+func (b backend) leaseView(ctx context.Context, e *engine, rec donation.Record, now time.Time) (*api.LeaseView, error) {
+	l, ok := b.d.link.leases.of(rec.ID)
+	if !ok {
+		return nil, nil
+	}
+	if l.RenewedAt.IsZero() && l.Failures == 0 {
+		saved, found, err := e.store.Lease(ctx, rec.ID)
+		if err != nil {
+			return nil, err
+		}
+		if found && saved.Spawn == l.Spawn {
+			l.RenewedAt, l.Failures, l.LastError = saved.RenewedAt, saved.Failures, saved.LastError
+		}
+	}
+	return &api.LeaseView{
+		TTLSeconds: l.TTL.Seconds(), ExpiresAt: l.ExpiresAt, RenewedAt: moment(l.RenewedAt),
+		Failures: l.Failures, LastError: l.LastError, Low: l.Low(now),
+	}, nil
 }
 
 // viewOf combines what is recorded with what is seen. While the guard is away the kernel is asked, through
