@@ -165,9 +165,9 @@ func TestStatusPages(t *testing.T) {
 		t.Fatalf("status: %d\n%s%s", code, out, errOut)
 	}
 	for i, want := range []string{
-		"ID NAME TEMPLATE STATUS PID UPTIME ATTEMPTS PORTS LAST EXIT NOTE",
-		"don_a cache redis seeded 4711 3m12s 1/5 a 1, b 2 killed by SIGKILL, 3m12s ago -",
-		"don_b - redis seeded, down - - 1/5 (next in 8s) a 1, b 2 killed by SIGKILL, 3m12s ago port 1 is held by a stranger [2J",
+		"ID NAME TEMPLATE STATUS PID UPTIME ATTEMPTS PORTS LEASE LAST EXIT NOTE",
+		"don_a cache redis seeded 4711 3m12s 1/5 a 1, b 2 - killed by SIGKILL, 3m12s ago -",
+		"don_b - redis seeded, down - - 1/5 (next in 8s) a 1, b 2 - killed by SIGKILL, 3m12s ago port 1 is held by a stranger [2J",
 	} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
 			t.Errorf("line %d:\n got %s\nwant %s", i, got, want)
@@ -188,6 +188,37 @@ func TestStatusPages(t *testing.T) {
 	run("status", "--all")
 	if !slices.Contains(f.asked, "list all=true") {
 		t.Errorf("asked: %v", f.asked)
+	}
+}
+
+func TestStatusShowsLeasesAndWarnsOfLowOnes(t *testing.T) {
+	now := time.Now()
+	renewed := now.Add(-50 * time.Minute)
+	fine, low := seededView("don_a", "cache"), seededView("don_b", "")
+	fine.Lease = &api.LeaseView{TTLSeconds: 3600, ExpiresAt: now.Add(40*time.Minute + 500*time.Millisecond)}
+	low.Lease = &api.LeaseView{
+		TTLSeconds: 3600, ExpiresAt: now.Add(10*time.Minute + 500*time.Millisecond), RenewedAt: &renewed,
+		Failures: 7, LastError: "no answer\nin time", Low: true,
+		History: []donation.Event{{At: now, Kind: donation.EventLeaseFailing, Detail: "30m left: no answer"}},
+	}
+	run := serve(t, &fakeDaemon{views: map[string][]api.View{"a": {fine}, "b": {low}}})
+	code, out, errOut := run("status")
+	if code != 0 || !strings.Contains(out, "40m ") || !strings.Contains(out, "10m! ") {
+		t.Errorf("status: %d\n%s", code, out)
+	}
+	words := "10m left of 1h, renewed 50m ago; renewals that failed since: 7, the last: no answer in time"
+	if want := "! the lease of don_b has only " + words + "\n"; errOut != want {
+		t.Errorf("warnings: %q, want %q", errOut, want)
+	}
+	if _, out, _ = run("status", "b"); !strings.Contains(out, "Lease:") || !strings.Contains(out, words) || !strings.Contains(out, "lease.failing  30m left") {
+		t.Errorf("status b:\n%s", out)
+	}
+}
+
+func TestDrainShowsWhatIsLeftUntilTheDaemonIsGone(t *testing.T) {
+	f := &fakeDaemon{err: donation.Errorf(donation.CodeUnavailable, "the daemon is a caretaker")}
+	if code, out, errOut := serve(t, f)("drain"); code != exitUnavailable || out != "" || !strings.Contains(errOut, "caretaker") {
+		t.Errorf("drain of a caretaker: %d %q %q", code, out, errOut)
 	}
 }
 
@@ -359,4 +390,10 @@ type pageWriter struct{ seen chan string }
 func (w *pageWriter) Write(b []byte) (int, error) {
 	w.seen <- string(b)
 	return len(b), nil
+}
+
+func (f *fakeDaemon) Drain(context.Context) error {
+	defer f.locked()()
+	f.note("drain")
+	return f.err
 }

@@ -19,7 +19,7 @@ func runCommand(a *app) *cobra.Command {
 		Short: "Run the daemon",
 		Long: `Run the daemon in the foreground: it keeps every donated node running until it is told to stop. Its nodes belong
 to the guard, another process, and live on when the daemon stops, is upgraded, or is killed; the next one finds
-them. Ctrl-C or SIGTERM stops it.
+them. Ctrl-C or SIGTERM stops it; with --drain that stops every node in order first, and the next one starts them again.
 
 With --guard=auto it starts a guard when none is running. With --guard=external somebody else does, such as
 systemd.`,
@@ -55,6 +55,7 @@ systemd.`,
 	f := cmd.Flags()
 	f.StringVar(&o.GuardMode, "guard", daemon.GuardAuto, "who starts the guard, a `MODE`: auto (the daemon) or external")
 	f.StringVar(&a.flags.guardSocket, "guard-socket", "", "the guard's `SOCKET` (default guard.sock in the runtime directory)")
+	f.BoolVar(&o.Drain, "drain", false, "when told to stop, stop every node in order first")
 	must(cmd.RegisterFlagCompletionFunc("guard", fixed(daemon.GuardAuto, daemon.GuardExternal)))
 	logFlags(cmd, &logFormat, &logLevel)
 	return cmd

@@ -92,7 +92,11 @@ func (p page) warn(w io.Writer) {
 	if p.Overview.Mode == "" {
 		return // nothing is known: the error says so
 	}
-	for _, text := range warnings(p.Overview) {
+	views := p.List
+	if p.One != nil {
+		views = []api.View{*p.One}
+	}
+	for _, text := range append(warnings(p.Overview), lowLeases(views, time.Now())...) {
 		fmt.Fprintf(w, "! %s\n", text)
 	}
 	if p.One == nil && p.List != nil && len(p.List) == 0 {

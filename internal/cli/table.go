@@ -44,7 +44,7 @@ func writeViews(w io.Writer, views []api.View, wide bool, width int, now time.Ti
 	for _, v := range views {
 		notes = notes || note(v) != ""
 	}
-	head := []string{"ID", "NAME", "TEMPLATE", "STATUS", "PID", "UPTIME", "ATTEMPTS", "PORTS", "LAST EXIT"}
+	head := []string{"ID", "NAME", "TEMPLATE", "STATUS", "PID", "UPTIME", "ATTEMPTS", "PORTS", "LEASE", "LAST EXIT"}
 	if wide {
 		head = append(head, "SPAWN", "GENERATION", "UID", "WORKDIR", "CREATED")
 	}
@@ -55,7 +55,7 @@ func writeViews(w io.Writer, views []api.View, wide bool, width int, now time.Ti
 	for _, v := range views {
 		cells := []string{
 			string(v.ID), dash(v.Name), v.Template, statusWords(v, now), pidWords(v), uptime(v, now),
-			attemptWords(v, now), dash(portList(v.Ports)), shortExit(v, now),
+			attemptWords(v, now), dash(portList(v.Ports)), dash(leaseLeft(v, now)), shortExit(v, now),
 		}
 		if wide {
 			cells = append(cells, dash(v.Spawn), fmt.Sprint(v.Generation), uidWords(v), dash(v.Workdir), ago(v.CreatedAt, now))
@@ -77,7 +77,7 @@ func writeViews(w io.Writer, views []api.View, wide bool, width int, now time.Ti
 
 // wordsColumn is the first of the columns that hold whole sentences; shortest is how far one of those is cut.
 const (
-	wordsColumn = 8
+	wordsColumn = 9
 	shortest    = 12
 )
 
@@ -140,6 +140,7 @@ func writeDetail(w io.Writer, v api.View, now time.Time) error {
 	}
 	fact("Attempts", attemptWords(v, now))
 	fact("Ports", portList(v.Ports))
+	fact("Lease", leaseWords(v, now))
 	if v.UID != 0 {
 		fact("User", fmt.Sprintf("uid %d", v.UID))
 	}
@@ -152,6 +153,16 @@ func writeDetail(w io.Writer, v api.View, now time.Time) error {
 	fact("Changed", fmt.Sprintf("%s (%s)", moment(v.UpdatedAt), ago(v.UpdatedAt, now)))
 	if err := flush(t); err != nil {
 		return err
+	}
+	if v.Lease != nil && len(v.Lease.History) > 0 {
+		fmt.Fprintln(w, "\nTroubles of the lease, newest first:")
+		t = newTable(w)
+		for _, e := range v.Lease.History {
+			row(t, moment(e.At), e.Kind, oneLine(e.Detail))
+		}
+		if err := flush(t); err != nil {
+			return err
+		}
 	}
 	if len(v.Spawns) == 0 {
 		return nil

@@ -54,6 +54,45 @@ func uptime(v api.View, now time.Time) string {
 	return humane(now.Sub(*v.StartedAt))
 }
 
+// leaseLeft is how long the node would outlive its host from now on; "!" says that it is too little.
+func leaseLeft(v api.View, now time.Time) string {
+	switch l := v.Lease; {
+	case l == nil:
+		return ""
+	case l.Low:
+		return humane(l.ExpiresAt.Sub(now)) + "!"
+	default:
+		return humane(l.ExpiresAt.Sub(now))
+	}
+}
+
+// leaseWords is the lease with what is wrong with it.
+func leaseWords(v api.View, now time.Time) string {
+	l := v.Lease
+	if l == nil {
+		return ""
+	}
+	words := fmt.Sprintf("%s left of %s", humane(l.ExpiresAt.Sub(now)), humane(time.Duration(l.TTLSeconds*float64(time.Second))))
+	if l.RenewedAt != nil {
+		words += ", renewed " + ago(*l.RenewedAt, now)
+	}
+	if l.Failures > 0 {
+		words += fmt.Sprintf("; renewals that failed since: %d, the last: %s", l.Failures, oneLine(l.LastError))
+	}
+	return words
+}
+
+// lowLeases warns of the nodes that will be stopped unless something is done.
+func lowLeases(views []api.View, now time.Time) []string {
+	var list []string
+	for _, v := range views {
+		if v.Lease != nil && v.Lease.Low {
+			list = append(list, fmt.Sprintf("the lease of %s has only %s", nameOf(v), leaseWords(v, now)))
+		}
+	}
+	return list
+}
+
 // attemptWords is "1/5", and when the next one is due.
 func attemptWords(v api.View, now time.Time) string {
 	words := fmt.Sprintf("%d/%d", v.Attempts, v.MaxAttempts)

@@ -106,11 +106,11 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		LastExit: &api.ExitView{Words: "did not start: " + why, At: now.Add(-time.Minute)},
 	}
 	for width, want := range map[int]string{
-		0:   "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  " + why,
-		200: "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  " + why,
-		100: "don_a  -     web       error   -    -       0/5       -      did not start, 1m ago  starting /opt/p…",
-		90:  "don_a  -     web       error   -    -       0/5       -      did not start,…  starting /o…",
-		20:  "don_a  -     web       error   -    -       0/5       -      did not sta…  starting /o…",
+		0:   "don_a  -     web       error   -    -       0/5       -      -      did not start, 1m ago  " + why,
+		200: "don_a  -     web       error   -    -       0/5       -      -      did not start, 1m ago  " + why,
+		107: "don_a  -     web       error   -    -       0/5       -      -      did not start, 1m ago  starting /opt/p…",
+		97:  "don_a  -     web       error   -    -       0/5       -      -      did not start,…  starting /o…",
+		20:  "don_a  -     web       error   -    -       0/5       -      -      did not sta…  starting /o…",
 	} {
 		var b strings.Builder
 		if err := writeViews(&b, []api.View{v}, false, width, now); err != nil {

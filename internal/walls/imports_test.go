@@ -84,7 +84,7 @@ type rule struct {
 var rules = map[string]rule{
 	"cmd/cadre-hostd": {[]string{"internal/cli"}, "main only turns an error into an exit code"},
 	"internal/cli": {
-		[]string{"internal/api", "internal/config", "internal/daemon", "internal/donation", "internal/guard", "internal/nodeapi"},
+		[]string{"internal/api", "internal/config", "internal/daemon", "internal/donation", "internal/guard", "internal/lease", "internal/nodeapi"},
 		"a command talks to the API client or starts a process; the client never opens the database",
 	},
 	"internal/daemon": {
