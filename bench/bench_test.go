@@ -114,3 +114,15 @@ func TestBadNumbersAreRefused(t *testing.T) {
 		t.Errorf("no binary: %v", err)
 	}
 }
+
+func TestHistogramCountsInBuckets(t *testing.T) {
+	var values []time.Duration
+	for _, ms := range []int{27_100, 28_000, 28_400, 28_499, 33_000} {
+		values = append(values, time.Duration(ms)*time.Millisecond)
+	}
+	got := histogram(values, 500*time.Millisecond)
+	want := []bucket{{27 * time.Second, 1, 13}, {28 * time.Second, 3, 40}, {33 * time.Second, 1, 13}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(bucket{})); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -45,12 +45,14 @@ stop = { grace = "0s" }
 
 // host is a daemon with its guard and nodes.
 type host struct {
-	daemon  *exec.Cmd
-	ended   chan struct{} // closed once the daemon has been waited for
-	log     string
-	guard   int
-	version string
-	client  *api.Client
+	daemon *exec.Cmd
+	ended  chan struct{} // closed once the daemon has been waited for
+	log    string
+	guard  int
+	// guardSocket is where the guard listens.
+	guardSocket string
+	version     string
+	client      *api.Client
 
 	nodes []*node
 	next  int // the node whose turn it is to die
@@ -95,6 +97,7 @@ func startHost(ctx context.Context, binary, dir string) (_ *host, err error) {
 		_ = h.daemon.Wait() // stop asks how it went
 		close(h.ended)
 	}()
+	h.guardSocket = filepath.Join(dir, "r", "guard.sock")
 	h.client = api.NewClient(filepath.Join(dir, "r", "admin.sock"))
 	defer func() {
 		if err != nil {

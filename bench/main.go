@@ -24,6 +24,9 @@ type options struct {
 	dir    string
 	// nodes is the largest number of nodes, kills the deaths measured at each number.
 	nodes, kills int
+	// leases is how many are kept alive at the end, ttl how long each lasts; 0 leaves them out.
+	leases int
+	ttl    time.Duration
 }
 
 // limit bounds the whole run: a benchmark that hangs must end and clean up as well.
@@ -38,10 +41,12 @@ func main() {
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "a `DIR` on the file system to measure; state and nodes go below it for the time being")
 	flag.IntVar(&o.nodes, "nodes", 1000, "the largest `NUMBER` of nodes")
 	flag.IntVar(&o.kills, "kills", 500, "the `NUMBER` of deaths measured at each number of nodes")
-	flag.BoolVar(&quick, "quick", false, "100 nodes and 50 deaths: a look, no measurement")
+	flag.IntVar(&o.leases, "leases", 10_000, "the `NUMBER` of leases kept alive at the end, 0 for none")
+	flag.DurationVar(&o.ttl, "ttl", time.Minute, "the `DURATION` of each lease")
+	flag.BoolVar(&quick, "quick", false, "100 nodes, 50 deaths and no leases: a look, no measurement")
 	flag.Parse()
 	if quick {
-		o.nodes, o.kills = 100, 50
+		o.nodes, o.kills, o.leases = 100, 50, 0
 	}
 	// Ctrl-C ends the measurements; what was started is cleaned up on the way out.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -89,9 +94,20 @@ func bench(ctx context.Context, o options) (err error) {
 	if err := measure(ctx, o, h, f, t); err != nil {
 		return err
 	}
+	var leases *leaseRun
+	if o.leases > 0 {
+		fmt.Fprintf(os.Stderr, "%d leases of %s\n", o.leases, o.ttl)
+		if leases, err = takeLeases(ctx, o.leases, o.ttl, h); err != nil {
+			return err
+		}
+	}
 	fmt.Println(machine(scratch, h.version))
 	fmt.Println()
-	return t.write(os.Stdout)
+	if err := t.write(os.Stdout); err != nil || leases == nil {
+		return err
+	}
+	_, err = fmt.Printf("\n%s", leases)
+	return err
 }
 
 // measure goes from no nodes to all of them and fills the table.
