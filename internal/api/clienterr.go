@@ -22,9 +22,9 @@ import (
 // Why a request brought no answer. A user does something different about each.
 var (
 	// ErrNotRunning: there is no socket, nobody listens on it, or the daemon left in the middle.
-	ErrNotRunning = errors.New("cadre-hostd is not running")
+	ErrNotRunning = errors.New("the daemon is not running")
 	// ErrNoAnswer: somebody listens, but didn't answer in time.
-	ErrNoAnswer = errors.New("cadre-hostd does not answer")
+	ErrNoAnswer = errors.New("the daemon does not answer")
 	// ErrPermission: the socket is not for this user.
 	ErrPermission = errors.New("permission denied")
 )

@@ -114,7 +114,7 @@ func TestF71_OnlyOwnerAndRootAreAnswered(t *testing.T) {
 	if err := os.Chmod(path, 0o777); err != nil { // the second line of defence
 		t.Fatal(err)
 	}
-	if out := ask(); !strings.HasPrefix(out, "permission=false err=cadre-hostd is not running any more") {
+	if out := ask(); !strings.HasPrefix(out, "permission=false err=the daemon is not running any more") {
 		t.Errorf("another user before a wide socket: %s", out)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -76,7 +77,11 @@ func handle[Req, Resp any](do func(*http.Request, Req) (Resp, error)) http.Handl
 			}
 		}
 		if err != nil {
-			respond(w, nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("request body: %v", err)})
+			code := CodeInvalid
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				code = CodeTransient // what didn't come in time says nothing of what would have come
+			}
+			respond(w, nil, &Error{Code: code, Message: fmt.Sprintf("request body: %v", err)})
 			return
 		}
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
