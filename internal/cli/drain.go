@@ -51,7 +51,7 @@ func (a *app) watchDrain(ctx context.Context, c *api.Client, o api.Overview) err
 	for left := -1; ; {
 		if o.Guard.Processes != left {
 			left = o.Guard.Processes
-			fmt.Fprintf(a.stderr, "%d nodes are left\n", left)
+			fmt.Fprintf(a.stderr, "nodes left: %d\n", left)
 		}
 		select {
 		case <-ticker.C:
