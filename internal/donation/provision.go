@@ -6,16 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 	"time"
 )
 
 // cleanupTimeout bounds the recording of a start's answer and the undoing of a failed provision: both depend
 // neither on the caller's patience nor on Close.
 const cleanupTimeout = 10 * time.Second
-
-var nameRE = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 
 // Provision donates a node: it writes the record, starts the process and returns the record once the guard
 // has given a definite answer. If ctx ends before, the provision goes on without the caller.
@@ -24,8 +20,9 @@ var nameRE = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 // CodeSpawnFailed (the record says error, nothing is left to reclaim); CodeInvalidState (an ending landed
 // meanwhile); CodeUnavailable (no guard, or ctx ended).
 func (s *Service) Provision(ctx context.Context, req Request) (Record, error) {
-	if req.Name != "" && (!nameRE.MatchString(req.Name) || strings.HasPrefix(strings.ToLower(req.Name), "don_")) {
-		return Record{}, Errorf(CodeInvalidRequest, "%q can't be a name: use letters, digits, dots, dashes and underscores, 63 at most, and don't begin it with \"don_\"", req.Name)
+	req, err := req.Valid()
+	if err != nil {
+		return Record{}, err
 	}
 	plan, err := s.orch.Plan(req.Template)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestProvisionRunsTheNode(t *testing.T) {
 	} {
 		t.Run(c.template, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
-				req := donation.Request{Template: c.template, Name: "web", PartyID: "party", OwnerKeys: []string{"key"}, Profile: "storage"}
+				req := donation.Request{Template: c.template, Name: "web", PartyID: "party", OwnerKeys: []string{someKey}, Profile: "storage"}
 				rec, err := r.svc.Provision(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
