@@ -74,6 +74,8 @@ type daemon struct {
 	// stopped; capacity 1 each.
 	reload chan os.Signal
 	drain  chan struct{}
+	// hungUp tells whether the token in reload means that the terminal has gone.
+	hungUp func() bool
 
 	mu sync.Mutex
 	// mode, faults and engine change together, and changed is closed then; guarded by mu.
@@ -107,6 +109,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	d := &daemon{opts: o, log: o.Log, started: time.Now(), mode: starting, changed: make(chan struct{}), reload: make(chan os.Signal, 1), drain: make(chan struct{}, 1)}
 	d.settings = newSettings(o)
 	d.link = newLink(d)
+	d.hungUp = hangUps()
 	signal.Notify(d.reload, syscall.SIGHUP)
 	defer signal.Stop(d.reload)
 
@@ -117,6 +120,25 @@ func Run(ctx context.Context, o Options) (err error) {
 	err = d.live(ctx)
 	// Nobody can ask for more; what is being waited for has been told so by now.
 	return errors.Join(err, d.endpoint.Close(context.WithoutCancel(ctx)))
+}
+
+// hangUps returns a function that tells whether the terminal which this process was started from has gone: a SIGHUP
+// means that then, and else that the configuration is to be read again. It never has for a daemon without a terminal,
+// or one that was started to outlive it (nohup). It is called before SIGHUP is listened to.
+func hangUps() func() bool {
+	if signal.Ignored(syscall.SIGHUP) || !hasTerminal() {
+		return func() bool { return false }
+	}
+	return func() bool { return !hasTerminal() }
+}
+
+// hasTerminal reports whether this process's session has a terminal.
+func hasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	return tty.Close() == nil
 }
 
 // live is everything between the opening and the closing of the admin socket.
@@ -138,6 +160,10 @@ func (d *daemon) live(ctx context.Context) error {
 	for {
 		select {
 		case <-d.reload:
+			if d.hungUp() {
+				d.log.Info("the terminal has gone")
+				return d.leave(e)
+			}
 			d.reloadSettings(e)
 		case <-d.drain:
 			d.drainNodes(ctx, e)
@@ -193,7 +219,7 @@ func (d *daemon) drainNodes(ctx context.Context, e *engine) {
 }
 
 // assemble builds the engine. While that can't be done and nodes are alive it is their caretaker and tries
-// again; nil if ctx ended meanwhile, or with the error if no node needs it.
+// again; nil if ctx ended or the terminal went meanwhile, or with the error if no node needs it.
 func (d *daemon) assemble(ctx context.Context) (*engine, error) {
 	said := ""
 	for {
@@ -216,6 +242,9 @@ func (d *daemon) assemble(ctx context.Context) (*engine, error) {
 		select {
 		case <-timer.C:
 		case <-d.reload:
+			if d.hungUp() {
+				return nil, nil
+			}
 		case <-ctx.Done():
 		}
 		timer.Stop()

@@ -104,6 +104,7 @@ type host struct {
 	// args are added to 'run'; attr is how it is started.
 	args   []string
 	attr   *syscall.SysProcAttr
+	stdin  *os.File
 	exe    string
 	client *api.Client
 
@@ -147,6 +148,9 @@ func (h *host) launch() {
 	args := append([]string{"run", "--state-dir", h.path("s"), "--config", h.config, "--log-format", "json", "--log-level", "debug"}, h.args...)
 	h.cmd = exec.Command(h.exe, args...)
 	h.cmd.SysProcAttr = h.attr
+	if h.stdin != nil {
+		h.cmd.Stdin = h.stdin
+	}
 	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir, "GORACE=atexit_sleep_ms=0"}
 	h.said = &bytes.Buffer{}
 	h.cmd.Stderr = h.said

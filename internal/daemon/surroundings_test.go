@@ -4,6 +4,7 @@
 package daemon_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -80,6 +81,56 @@ func TestExternalGuardIsNeverStarted(t *testing.T) {
 	})
 	h.donate("sleeper", "node")
 	h.terminate("node")
+}
+
+func TestF31_TerminalThatHangsUpEndsTheDaemonAlone(t *testing.T) {
+	h := newHost(t, templates)
+	terminal, tty := openTerminal(t)
+	h.attr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	h.stdin = tty
+	h.run("running")
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	v := h.donate("sleeper", "node")
+	// While the terminal is there, SIGHUP is a reload.
+	h.configure(templates + "\n[template.new]\ncommand = \"/bin/sleep\"\nargs = [\"1000000\"]\n")
+	signalTo(t, h.cmd.Process.Pid, unix.SIGHUP)
+	h.eventually("the configuration is taken over", func() bool {
+		o, err := h.client.Overview(t.Context())
+		return err == nil && slices.Contains(o.Templates, "new")
+	})
+	if err := terminal.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-h.exited; err != nil {
+		t.Errorf("the daemon ended badly: %v\n%s", err, h.said)
+	}
+	h.cmd = nil
+	if !running(v.PID) {
+		t.Error("the node went with the terminal")
+	}
+}
+
+// openTerminal returns both ends of a pseudo terminal; closing the first is hanging up.
+func openTerminal(t *testing.T) (terminal, tty *os.File) {
+	t.Helper()
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo terminals here: %v", err)
+	}
+	if err := unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return terminal, tty
 }
 
 func TestAdminSocketComesBack(t *testing.T) {
