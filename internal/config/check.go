@@ -56,6 +56,7 @@ func (d *document) checkConfig(c *Config) {
 		{"sweep_interval", s.SweepInterval, minSweep},
 		{"settle_interval", s.SettleInterval, 1},
 		{"provisioning_timeout", s.ProvisioningTimeout, 1},
+		{"unseeded_timeout", s.UnseededTimeout, 0},
 		{"reap_interval", s.ReapInterval, 1},
 	} {
 		d.atLeast([]string{"supervision", v.key}, v.value, v.min)

@@ -60,6 +60,8 @@ type Supervision struct {
 	Concurrency int `toml:"concurrency"`
 	// ProvisioningTimeout is when a provisioning that nobody works on becomes an error: 5 min.
 	ProvisioningTimeout Duration `toml:"provisioning_timeout"`
+	// UnseededTimeout is when a donation that nobody has seeded is terminated: 30 min. 0 is never.
+	UnseededTimeout Duration `toml:"unseeded_timeout"`
 	// ReapInterval is how often stale records are looked for: 5 min.
 	ReapInterval Duration `toml:"reap_interval"`
 }
@@ -174,6 +176,7 @@ func Defaults() Config {
 			SettleInterval:      Duration(time.Second),
 			Concurrency:         32,
 			ProvisioningTimeout: Duration(5 * time.Minute),
+			UnseededTimeout:     Duration(30 * time.Minute),
 			ReapInterval:        Duration(5 * time.Minute),
 		},
 		Ports:  Ports{Range: PortRange{First: 10000, Last: 20000}},

@@ -21,7 +21,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"syntax", "a = [\n", []string{`1:6: array is incomplete`}},
 		{"unknown key", "[supervision]\nmax_atempts = 3\n", []string{
-			`2:1: unknown key supervision.max_atempts; in [supervision] there may be: max_attempts, backoff_base, backoff_cap, refill_after, sweep_interval, settle_interval, concurrency, provisioning_timeout, reap_interval`,
+			`2:1: unknown key supervision.max_atempts; in [supervision] there may be: max_attempts, backoff_base, backoff_cap, refill_after, sweep_interval, settle_interval, concurrency, provisioning_timeout, unseeded_timeout, reap_interval`,
 		}},
 		{"unknown table", "[gaurd]\nx = 1\n", []string{
 			`1:2: unknown key gaurd; at the top of the file there may be: supervision, ports, guard, lease, log, output, templates_dir, template`,
@@ -66,7 +66,7 @@ max_size = "1"
 		}},
 		{"a key and a value at once", "[supervision]\nconcurrency = 0\nfoo = 1\n", []string{
 			`2:15: supervision.concurrency must be from 1 to 1024, not 0`,
-			`3:1: unknown key supervision.foo; in [supervision] there may be: max_attempts, backoff_base, backoff_cap, refill_after, sweep_interval, settle_interval, concurrency, provisioning_timeout, reap_interval`,
+			`3:1: unknown key supervision.foo; in [supervision] there may be: max_attempts, backoff_base, backoff_cap, refill_after, sweep_interval, settle_interval, concurrency, provisioning_timeout, unseeded_timeout, reap_interval`,
 		}},
 		{"built-in name", "[template.cadre]\ncommand = \"x\"\n", []string{`1:2: template cadre is built in and can't be redefined; choose another name`}},
 		{"template name", "[template.X]\ncommand = \"x\"\n", []string{`1:2: template name "X": up to 63 of a-z, 0-9, _ and -, beginning with a letter or digit`}},
