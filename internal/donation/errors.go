@@ -22,7 +22,15 @@ const (
 	CodeSpawnFailed     Code = "spawn_failed"
 	CodeStillStopping   Code = "still_stopping"
 	CodeUnavailable     Code = "unavailable"
-	CodeInternal        Code = "internal"
+	// CodeSeedRejected: the node judged the seed and didn't want it; nothing was written.
+	CodeSeedRejected Code = "seed_rejected"
+	// CodeSeedFailed: the node refused the host's own credential; it says nothing about the seed.
+	CodeSeedFailed Code = "seed_failed"
+	// CodePeerUnavailable: the node doesn't run, doesn't answer, or has no address yet.
+	CodePeerUnavailable Code = "peer_unavailable"
+	// CodeAbandoned: an ending landed meanwhile, and stands.
+	CodeAbandoned Code = "abandoned"
+	CodeInternal  Code = "internal"
 )
 
 // Error is what the service returns for everything a caller can act on: Message names the thing, the

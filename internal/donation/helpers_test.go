@@ -22,6 +22,7 @@ import (
 const (
 	settleInterval      = time.Second
 	provisioningTimeout = 5 * time.Minute
+	unseededTimeout     = 30 * time.Minute
 )
 
 // limits are so that a death is respawned at once and nothing is given up.
@@ -33,6 +34,7 @@ type rig struct {
 	*testing.T
 	store *faultyStore
 	guard *fakeGuard
+	nodes *fakeNodes
 	svc   *donation.Service
 
 	mu sync.Mutex // guards what follows
@@ -53,7 +55,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{T: t, store: &faultyStore{Store: s}, guard: newFakeGuard()}
+		r := &rig{T: t, store: &faultyStore{Store: s}, guard: newFakeGuard(), nodes: &fakeNodes{}}
 		r.guard.exited = r.touch
 		r.svc = r.service()
 		t.Cleanup(func() {
@@ -70,7 +72,8 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 // service returns a service over the rig's store and guard; a second one is a daemon that was restarted.
 func (r *rig) service() *donation.Service {
 	return donation.NewService(r.store, r.guard, donation.Options{
-		Dirty: r.touch, SettleInterval: settleInterval, ProvisioningTimeout: provisioningTimeout,
+		Dirty: r.touch, Nodes: r.nodes, SettleInterval: settleInterval, ProvisioningTimeout: provisioningTimeout,
+		UnseededTimeout: unseededTimeout,
 	})
 }
 
@@ -270,6 +273,13 @@ func (f *faultyStore) SpawnStarted(ctx context.Context, spawn donation.SpawnID, 
 		return err
 	}
 	return f.Store.SpawnStarted(ctx, spawn, ident, at, to)
+}
+
+func (f *faultyStore) Expire(ctx context.Context, id donation.ID, before time.Time, message string) error {
+	if err := f.fault("Expire"); err != nil {
+		return err
+	}
+	return f.Store.Expire(ctx, id, before, message)
 }
 
 func (f *faultyStore) Fail(ctx context.Context, id donation.ID, from []donation.Status, generation int64, message string, gaveUp bool) error {

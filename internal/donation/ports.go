@@ -95,6 +95,12 @@ type Store interface {
 	// Terminate moves a donation from any status to terminated and marks its live spawn for stopping.
 	// It returns the record, also when it was terminated already.
 	Terminate(ctx context.Context, id ID) (Record, error)
+	// Expire terminates a donation that has been awaiting_seed since before, with a message, and marks its live spawn
+	// for stopping. ErrConflict if it isn't any more.
+	Expire(ctx context.Context, id ID, before time.Time, message string) error
+	// Seeded moves a donation from awaiting_seed to seeded, or notes that a seeded one was seeded again, if the
+	// generation is still as expected. peers goes into the event.
+	Seeded(ctx context.Context, id ID, generation int64, peers int) error
 	// Refill sets the attempts to 0 if the generation is still as expected and the donation still
 	// supervised. UpdatedAt is untouched.
 	Refill(ctx context.Context, id ID, generation int64) error
@@ -229,6 +235,34 @@ type Orchestrator interface {
 	UIDs() UIDRange
 	// PortFree reports whether nothing on this machine listens on the port.
 	PortFree(port int) bool
+}
+
+// SeedResult is a node's judgement of a seed.
+type SeedResult struct {
+	Accepted bool `json:"accepted"`
+	// PeersAdded counts the peers that the node didn't know before.
+	PeersAdded int `json:"peers_added"`
+	// Reason says why it was rejected.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Peer is how a node is known to its cadre.
+type Peer struct {
+	ID    string   `json:"peer_id"`
+	Addrs []string `json:"multiaddrs"`
+}
+
+// ErrSeedToken is returned when the node refused the seed token of its own spawn.
+var ErrSeedToken = errors.New("the node refused the seed token")
+
+// Nodes asks running nodes over their own contract (docs/node-contract.md). The launch says which spawn is meant: an
+// answer of anybody else, such as a stranger on its port, is an error.
+type Nodes interface {
+	// Seed presents a seed. A rejection is a result; an error means that it wasn't judged, ErrSeedToken that the
+	// token was refused.
+	Seed(ctx context.Context, l Launch, seed []byte) (SeedResult, error)
+	// Peer returns what the node says of itself now.
+	Peer(ctx context.Context, l Launch) (Peer, error)
 }
 
 // BlockKind says what blocks a spawn before it is charged.

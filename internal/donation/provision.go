@@ -156,8 +156,32 @@ func (s *Service) undoProvision(rec Record, cause error) error {
 	return Errorf(CodeInternal, "%s was started but that could not be recorded, so it was stopped: %w", rec.ID, errors.Join(cause, err))
 }
 
-// ReapStale ends every provisioning that is older than the time-out and that nobody works on (D22).
+// ReapStale ends what nobody has finished: every provisioning that is older than its time-out and that nobody works
+// on, and every donation that has waited for its seed for longer than its own.
 func (s *Service) ReapStale(ctx context.Context, now time.Time) error {
+	return errors.Join(s.reapStuck(ctx, now), s.reapUnseeded(ctx, now))
+}
+
+// reapUnseeded terminates what has waited too long. What is seeded between the list and the write stays.
+func (s *Service) reapUnseeded(ctx context.Context, now time.Time) error {
+	if s.opts.UnseededTimeout == 0 {
+		return nil
+	}
+	before := now.Add(-s.opts.UnseededTimeout)
+	recs, err := s.store.List(ctx, Filter{Statuses: []Status{AwaitingSeed}})
+	for _, rec := range recs {
+		if rec.UpdatedAt.After(before) {
+			continue
+		}
+		msg := fmt.Sprintf("not seeded within %s", s.opts.UnseededTimeout)
+		err = errors.Join(err, ignoreConflict(s.store.Expire(ctx, rec.ID, before, msg)))
+		s.touched(rec.ID)
+		s.opts.Dirty(rec.ID)
+	}
+	return err
+}
+
+func (s *Service) reapStuck(ctx context.Context, now time.Time) error {
 	recs, err := s.store.List(ctx, Filter{Statuses: []Status{Provisioning}})
 	for _, rec := range recs {
 		if now.Sub(rec.UpdatedAt) < s.opts.ProvisioningTimeout || s.InFlight(rec.ID) {

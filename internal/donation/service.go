@@ -33,10 +33,14 @@ type Service struct {
 type Options struct {
 	// Dirty is told of every donation that the supervisor should look at.
 	Dirty func(ID)
+	// Nodes reaches the nodes themselves, to seed them.
+	Nodes Nodes
 	// SettleInterval is the pause before an unanswered start is sent again.
 	SettleInterval time.Duration
 	// ProvisioningTimeout is when a provisioning that nobody works on becomes an error.
 	ProvisioningTimeout time.Duration
+	// UnseededTimeout is when a donation that nobody has seeded is terminated; 0 is never.
+	UnseededTimeout time.Duration
 }
 
 // NewService returns a service; Close it before the store.
