@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -56,6 +57,45 @@ func (s *Store) Terminate(ctx context.Context, id donation.ID) (donation.Record,
 			return err
 		}
 		return w.intendStopOfLive(id, donation.ReasonTerminate)
+	})
+}
+
+// Expire implements donation.Store.
+func (s *Store) Expire(ctx context.Context, id donation.ID, before time.Time, message string) error {
+	return s.writer.do(ctx, "end an unseeded donation", func(w *writeTx) error {
+		if err := w.must(id, `
+			UPDATE donations SET status = 'terminated', message = ?, retry_now = 0, updated_at = ?
+			WHERE id = ? AND status = 'awaiting_seed' AND updated_at <= ?`, message, micros(w.now), id, micros(before)); err != nil {
+			return err
+		}
+		if err := w.event(id, "", eventOf(donation.Terminated), message); err != nil {
+			return err
+		}
+		return w.intendStopOfLive(id, donation.ReasonTerminate)
+	})
+}
+
+// Seeded implements donation.Store.
+func (s *Store) Seeded(ctx context.Context, id donation.ID, generation int64, peers int) error {
+	return s.writer.do(ctx, "record an accepted seed", func(w *writeTx) error {
+		n, err := w.exec(`
+			UPDATE donations SET status = 'seeded', message = '', updated_at = ?
+			WHERE id = ? AND generation = ? AND status = 'awaiting_seed'`, micros(w.now), id, generation)
+		if err != nil {
+			return err
+		}
+		kind := eventOf(donation.Seeded)
+		if n == 0 {
+			var again bool
+			if _, err := w.get(`SELECT status = 'seeded' AND generation = ? FROM donations WHERE id = ?`, []any{generation, id}, &again); err != nil {
+				return err
+			}
+			if !again {
+				return w.conflict(id)
+			}
+			kind = "donation.reseeded"
+		}
+		return w.event(id, "", kind, fmt.Sprintf("%d peers added", peers))
 	})
 }
 

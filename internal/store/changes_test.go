@@ -285,3 +285,32 @@ func TestUIDsAreHandedOutLateAgain(t *testing.T) {
 	noError(t, err)
 	wantSame(t, "the first uid of another range", rec.UID, uint32(90))
 }
+
+func TestD10_SeededIsACompareAndSet(t *testing.T) {
+	s := openTest(t)
+	rec := in(t, s, donation.AwaitingSeed)
+	wantConflict(t, s.Seeded(t.Context(), rec.ID, rec.Generation+1, 1))
+	wantSame(t, "the status", get(t, s, rec.ID).Status, donation.AwaitingSeed)
+	noError(t, s.Seeded(t.Context(), rec.ID, rec.Generation, 2))
+	seeded := get(t, s, rec.ID)
+	wantSame(t, "the status", seeded.Status, donation.Seeded)
+	noError(t, s.Seeded(t.Context(), rec.ID, rec.Generation, 0))
+	wantSame(t, "the record after another seed", get(t, s, rec.ID), seeded)
+	_, err := s.Terminate(t.Context(), rec.ID)
+	noError(t, err)
+	wantConflict(t, s.Seeded(t.Context(), rec.ID, rec.Generation, 1))
+	wantCode(t, s.Seeded(t.Context(), "don_unknown", 1, 1), donation.CodeNotFound)
+}
+
+func TestD21_ExpireEndsOnlyWhatStillWaits(t *testing.T) {
+	s := openTest(t)
+	rec := in(t, s, donation.AwaitingSeed)
+	wantConflict(t, s.Expire(t.Context(), rec.ID, rec.UpdatedAt.Add(-time.Second), "too late"))
+	seeded := in(t, s, donation.Seeded)
+	wantConflict(t, s.Expire(t.Context(), seeded.ID, time.Now().Add(time.Hour), "too late"))
+	noError(t, s.Expire(t.Context(), rec.ID, rec.UpdatedAt, "too late"))
+	ended := get(t, s, rec.ID)
+	if ended.Status != donation.Terminated || ended.Message != "too late" || ended.Spawn.StopReason != donation.ReasonTerminate {
+		t.Errorf("%+v, spawn %+v", ended.Donation, ended.Spawn)
+	}
+}
