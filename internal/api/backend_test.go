@@ -25,6 +25,7 @@ type scripted struct {
 	terminate func(ctx context.Context, ref string, force bool) (View, error)
 	logs      func(ctx context.Context, ref string, lines int, follow bool, w io.Writer) error
 	drain     func() error
+	seed      func(seed []byte) (donation.SeedResult, error)
 
 	mu      sync.Mutex // guards what follows
 	list    []donation.Event
@@ -144,4 +145,15 @@ func (s *scripted) Drain(context.Context) error {
 		return errNoScript
 	}
 	return s.drain()
+}
+
+func (s *scripted) Seed(_ context.Context, _ string, seed []byte) (donation.SeedResult, error) {
+	if s.seed == nil {
+		return donation.SeedResult{}, errNoScript
+	}
+	return s.seed(seed)
+}
+
+func (s *scripted) Peer(_ context.Context, ref string) (donation.Peer, error) {
+	return donation.Peer{ID: "peer of " + ref, Addrs: []string{"/ip4/192.0.2.1/tcp/1"}}, nil
 }

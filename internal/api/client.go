@@ -89,6 +89,16 @@ func (c *Client) Retry(ctx context.Context, ref string) (View, error) {
 	return call[View](ctx, c, http.MethodPost, donationPath(ref, "/retry"), nil)
 }
 
+// Seed presents a seed document to the donation's node.
+func (c *Client) Seed(ctx context.Context, ref string, seed []byte) (donation.SeedResult, error) {
+	return call[donation.SeedResult](ctx, c, http.MethodPut, donationPath(ref, "/seed"), SeedRequest{Seed: seed})
+}
+
+// Peer returns how the donation's node is known to its cadre.
+func (c *Client) Peer(ctx context.Context, ref string) (donation.Peer, error) {
+	return call[donation.Peer](ctx, c, http.MethodGet, donationPath(ref, "/peer"), nil)
+}
+
 // Drain has every node stopped in order, and the daemon leave after that. It returns when that has begun.
 func (c *Client) Drain(ctx context.Context) (Overview, error) {
 	return call[Overview](ctx, c, http.MethodPost, "/v1/drain", nil)

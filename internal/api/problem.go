@@ -37,6 +37,10 @@ var statuses = map[donation.Code]int{
 	donation.CodeSpawnFailed:     http.StatusBadGateway,
 	donation.CodeStillStopping:   http.StatusGatewayTimeout,
 	donation.CodeUnavailable:     http.StatusServiceUnavailable,
+	donation.CodeSeedRejected:    http.StatusUnprocessableEntity,
+	donation.CodeSeedFailed:      http.StatusBadGateway,
+	donation.CodePeerUnavailable: http.StatusServiceUnavailable,
+	donation.CodeAbandoned:       http.StatusConflict,
 	donation.CodeInternal:        http.StatusInternalServerError,
 }
 

@@ -21,6 +21,15 @@ import (
 // maxBody bounds a request's body in bytes: room for some hundred bootstrap addresses and owner keys.
 const maxBody = 64 << 10
 
+// maxSeedBody bounds a seed's, which a node takes up to 256 KiB of.
+const maxSeedBody = 512 << 10
+
+// SeedRequest is the body of PUT /v1/donations/{ref}/seed.
+type SeedRequest struct {
+	// Seed is the seed document, in JSON as base64.
+	Seed []byte `json:"seed"`
+}
+
 // TerminateRequest is the body of POST /v1/donations/{ref}/terminate; an empty body is its zero value.
 type TerminateRequest struct {
 	// Force skips the stop signal and its grace.
@@ -57,6 +66,8 @@ func NewServer(backend Backend, log *zap.Logger) http.Handler {
 	mux.HandleFunc("POST /v1/donations/{ref}/terminate", s.terminate)
 	mux.HandleFunc("POST /v1/donations/{ref}/restart", s.act(backend.Restart))
 	mux.HandleFunc("POST /v1/donations/{ref}/retry", s.act(backend.Retry))
+	mux.HandleFunc("PUT /v1/donations/{ref}/seed", s.seed)
+	mux.HandleFunc("GET /v1/donations/{ref}/peer", s.peer)
 	mux.HandleFunc("GET /v1/donations/{ref}/logs", s.logs)
 	mux.HandleFunc("POST /v1/drain", s.drain)
 	mux.HandleFunc("GET /v1/events", s.events)
@@ -171,6 +182,33 @@ func (s *server) terminate(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, v)
 }
 
+func (s *server) seed(w http.ResponseWriter, r *http.Request) {
+	var req SeedRequest
+	if err := decodeUpTo(w, r, &req, maxSeedBody); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if len(req.Seed) == 0 {
+		s.fail(w, r, donation.Errorf(donation.CodeInvalidRequest, "the request holds no seed"))
+		return
+	}
+	result, err := s.backend.Seed(r.Context(), r.PathValue("ref"), req.Seed)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.reply(w, http.StatusOK, result)
+}
+
+func (s *server) peer(w http.ResponseWriter, r *http.Request) {
+	peer, err := s.backend.Peer(r.Context(), r.PathValue("ref"))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.reply(w, http.StatusOK, peer)
+}
+
 func (s *server) drain(w http.ResponseWriter, r *http.Request) {
 	if err := decode(w, r, &struct{}{}); err != nil {
 		s.fail(w, r, err)
@@ -218,8 +256,11 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // decode reads a JSON body into v: one document of at most maxBody bytes, no unknown fields. An empty
 // body leaves v as it is.
-func decode(w http.ResponseWriter, r *http.Request, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+func decode(w http.ResponseWriter, r *http.Request, v any) error { return decodeUpTo(w, r, v, maxBody) }
+
+// decodeUpTo is decode for a body of another size.
+func decodeUpTo(w http.ResponseWriter, r *http.Request, v any, limit int64) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
 	if errors.Is(err, io.EOF) {

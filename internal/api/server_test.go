@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,5 +200,26 @@ func TestTerminateIsAnsweredBeforeTheClientGivesUp(t *testing.T) {
 	defer cancel()
 	if _, err := c.Terminate(ctx, "slow", false); donation.CodeOf(err) != donation.CodeStillStopping {
 		t.Errorf("a slow end arrived as %v", err)
+	}
+}
+
+func TestSeedTravelsWholeAndBounded(t *testing.T) {
+	var got []byte
+	c, _ := open(t, &scripted{seed: func(seed []byte) (donation.SeedResult, error) {
+		got = seed
+		return donation.SeedResult{Accepted: true, PeersAdded: 4}, nil
+	}})
+	seed := bytes.Repeat([]byte{0, 0xff, '"'}, 80_000) // larger than any other request may be
+	result, err := c.Seed(t.Context(), "a", seed)
+	if err != nil || result.PeersAdded != 4 || !bytes.Equal(got, seed) {
+		t.Errorf("%+v, %d bytes, %v", result, len(got), err)
+	}
+	for _, bad := range [][]byte{nil, bytes.Repeat([]byte{1}, 600<<10)} {
+		if _, err := c.Seed(t.Context(), "a", bad); donation.CodeOf(err) != donation.CodeInvalidRequest {
+			t.Errorf("a seed of %d bytes: %v", len(bad), err)
+		}
+	}
+	if peer, err := c.Peer(t.Context(), "a"); err != nil || peer.ID != "peer of a" || len(peer.Addrs) != 1 {
+		t.Errorf("peer: %+v, %v", peer, err)
 	}
 }

@@ -140,6 +140,10 @@ type Backend interface {
 	Restart(ctx context.Context, ref string) (View, error)
 	// Retry revives a give-up, or ends the wait for the next attempt.
 	Retry(ctx context.Context, ref string) (View, error)
+	// Seed presents a seed to the donation's node; CodeSeedRejected with its reason, CodeSeedFailed, CodeAbandoned.
+	Seed(ctx context.Context, ref string, seed []byte) (donation.SeedResult, error)
+	// Peer returns how the node is known to its cadre, read fresh; CodePeerUnavailable until it can tell.
+	Peer(ctx context.Context, ref string) (donation.Peer, error)
 	// Drain begins to stop every node in order, after which the daemon leaves. It returns at once.
 	Drain(ctx context.Context) error
 	// Logs writes the last lines (negative: all) of the node's output to w and, with follow, what comes until ctx ends.
