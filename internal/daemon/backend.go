@@ -210,6 +210,24 @@ func (b backend) Retry(ctx context.Context, ref string) (api.View, error) {
 	return b.detail(ctx, e, id)
 }
 
+// Seed implements api.Backend.
+func (b backend) Seed(ctx context.Context, ref string, seed []byte) (donation.SeedResult, error) {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return donation.SeedResult{}, err
+	}
+	return e.svc.Seed(ctx, id, seed)
+}
+
+// Peer implements api.Backend.
+func (b backend) Peer(ctx context.Context, ref string) (donation.Peer, error) {
+	e, id, err := b.find(ctx, ref)
+	if err != nil {
+		return donation.Peer{}, err
+	}
+	return e.svc.Peer(ctx, id)
+}
+
 // Drain implements api.Backend.
 func (b backend) Drain(ctx context.Context) error {
 	if _, err := b.engine(ctx); err != nil {

@@ -42,8 +42,10 @@ func newEngine(d *daemon, s *store.Store) *engine {
 	})
 	e.svc = donation.NewService(s, d.link.orch, donation.Options{
 		Dirty:               e.sup.Add,
+		Nodes:               d.link.orch,
 		SettleInterval:      cfg.SettleInterval.D(),
 		ProvisioningTimeout: cfg.ProvisioningTimeout.D(),
+		UnseededTimeout:     cfg.UnseededTimeout.D(),
 	})
 	return e
 }
