@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -222,6 +223,39 @@ func TestDrainShowsWhatIsLeftUntilTheDaemonIsGone(t *testing.T) {
 	}
 }
 
+func TestSeedAndPeer(t *testing.T) {
+	f := &fakeDaemon{}
+	run := serve(t, f)
+	file := filepath.Join(t.TempDir(), "seed")
+	if err := os.WriteFile(file, []byte("signed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := run("seed", "a", "--file", file); code != 0 || out != "seeded a, 2 peers added\n" || errOut != "" {
+		t.Errorf("seed: %d %q %q", code, out, errOut)
+	}
+	if !slices.Contains(f.asked, "seed a signed") {
+		t.Errorf("asked %v", f.asked)
+	}
+	if code, out, _ := run("seed", "a", "--file", file, "-o", "json"); code != 0 || !strings.Contains(out, `"peers_added": 2`) {
+		t.Errorf("seed as JSON: %d %q", code, out)
+	}
+	if code, out, _ := run("peer", "a"); code != 0 || out != "peer-a\n/ip4/192.0.2.1/tcp/1\n/dns/example.org/tcp/1\n" {
+		t.Errorf("peer: %d %q", code, out)
+	}
+	if code, out, _ := run("peer", "a", "-o", "json"); code != 0 || !strings.Contains(out, `"peer_id": "peer-a"`) {
+		t.Errorf("peer as JSON: %d %q", code, out)
+	}
+	for _, args := range [][]string{{"seed", "a"}, {"seed"}, {"peer"}, {"seed", "a", "--file", file + ".nosuch"}} {
+		if code, out, errOut := run(args...); code == 0 || out != "" || errOut == "" {
+			t.Errorf("%v: %d %q %q", args, code, out, errOut)
+		}
+	}
+	f.err = donation.Errorf(donation.CodeSeedRejected, "the node rejected the seed: not an owner's")
+	if code, out, errOut := run("seed", "a", "--file", file); code != exitRefused || out != "" || !strings.Contains(errOut, "not an owner's") {
+		t.Errorf("rejected: %d %q %q", code, out, errOut)
+	}
+}
+
 func TestStatusTellsACaretakersFault(t *testing.T) {
 	f := &fakeDaemon{
 		overview: api.Overview{Mode: "caretaker", Faults: []api.Fault{{Code: "config", Message: "config.toml:3: unknown key"}}},
@@ -396,4 +430,15 @@ func (f *fakeDaemon) Drain(context.Context) error {
 	defer f.locked()()
 	f.note("drain")
 	return f.err
+}
+
+func (f *fakeDaemon) Seed(_ context.Context, ref string, seed []byte) (donation.SeedResult, error) {
+	defer f.locked()()
+	f.note("seed %s %s", ref, seed)
+	return donation.SeedResult{Accepted: true, PeersAdded: 2}, f.err
+}
+
+func (f *fakeDaemon) Peer(_ context.Context, ref string) (donation.Peer, error) {
+	defer f.locked()()
+	return donation.Peer{ID: "peer-" + ref, Addrs: []string{"/ip4/192.0.2.1/tcp/1", "/dns/example.org/tcp/1"}}, f.err
 }

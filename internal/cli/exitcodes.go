@@ -55,7 +55,7 @@ var exitMeanings = []struct {
 	{exitConfig, "the configuration is invalid"},
 	{exitLocked, "another daemon holds the state directory, or another guard the runtime directory"},
 	{exitStillStopping, "the node is still stopping; the daemon goes on with it"},
-	{exitUnavailable, "the daemon can't do this now: it is a caretaker, or has no guard"},
+	{exitUnavailable, "this can't be done now: the daemon is a caretaker or has no guard, or the node doesn't answer"},
 	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
 	{exitNoReader, "nobody reads the output any more"},
 }
@@ -72,6 +72,10 @@ var domainExits = map[donation.Code]int{
 	donation.CodeSpawnFailed:     exitSpawnFailed,
 	donation.CodeStillStopping:   exitStillStopping,
 	donation.CodeUnavailable:     exitUnavailable,
+	donation.CodeSeedRejected:    exitRefused,
+	donation.CodeSeedFailed:      exitFailure,
+	donation.CodePeerUnavailable: exitUnavailable,
+	donation.CodeAbandoned:       exitRefused,
 	donation.CodeInternal:        exitFailure,
 }
 

@@ -73,7 +73,7 @@ Start the daemon with 'cadre-hostd run', then lend a node with 'cadre-hostd dona
 		}
 	}
 	add(groupDonations, donateCommand(a), statusCommand(a), logsCommand(a), eventsCommand(a),
-		restartCommand(a), drainCommand(a), retryCommand(a), terminateCommand(a))
+		restartCommand(a), retryCommand(a), seedCommand(a), peerCommand(a), drainCommand(a), terminateCommand(a))
 	add(groupProcesses, runCommand(a), guardCommand(a), nodeCommand(a))
 	add(groupOther, configCommand(a), versionCommand(a), completionCommand())
 	root.SetHelpCommandGroupID(groupOther)

@@ -104,8 +104,8 @@ var rules = map[string]rule{
 		"what backends share is rendering and ports; how a node is run is the backend's",
 	},
 	"internal/orchestrator/process": {
-		[]string{"internal/donation", "internal/config", "internal/guard", "internal/orchestrator"},
-		"the process backend runs nodes through the guard and decides nothing",
+		[]string{"internal/donation", "internal/config", "internal/guard", "internal/nodeapi", "internal/orchestrator"},
+		"the process backend runs nodes through the guard, reaches them on their ports, and decides nothing",
 	},
 	"internal/config":  {nil, "the configuration is values; who uses them is not its business"},
 	"internal/guard":   {nil, "the guard acts and decides nothing: no policy, no database, little to go wrong"},
