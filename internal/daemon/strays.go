@@ -1,5 +1,5 @@
 // This file is about strays: processes that the guard holds and that are on no record, because the database was
-// lost or is an old copy. They are shown and can be terminated by id; nothing kills them by itself.
+// lost or is an old copy. They are shown and can be terminated by id. Nobody renews their leases (leases.go).
 
 package daemon
 
@@ -31,7 +31,7 @@ func (s stray) fault() api.Fault {
 		state = "runs (pid " + strings.Join(pids, ", ") + ")"
 	}
 	return api.Fault{Code: "stray", Message: fmt.Sprintf(
-		"%s %s but is on no record: the database was lost, or is an old copy. Nothing touches it; 'cadre-hostd terminate %s' ends it and deletes what it wrote",
+		"%s %s but is on no record: the database was lost, or is an old copy. It isn't renewed, so it ends with its lease; 'cadre-hostd terminate %s' ends it now and deletes what it wrote",
 		s.id, state, s.id)}
 }
 
