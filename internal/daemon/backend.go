@@ -228,11 +228,14 @@ func (b backend) Peer(ctx context.Context, ref string) (donation.Peer, error) {
 	return e.svc.Peer(ctx, id)
 }
 
-// Drain implements api.Backend.
+// Drain implements api.Backend. Nothing new is begun once it has returned.
 func (b backend) Drain(ctx context.Context) error {
-	if _, err := b.engine(ctx); err != nil {
+	e, err := b.engine(ctx)
+	if err != nil {
 		return err
 	}
+	e.svc.Refuse()
+	b.d.setFaults(draining)
 	post(b.d.drain)
 	return nil
 }
