@@ -31,7 +31,7 @@ const defaultTemplatesDir = "templates.d"
 
 // Load reads the configuration at path; "" means the defaults and the built-in templates. Everything is
 // checked, each template is rendered once with made-up values, and the error (an *Error unless a file can't
-// be read) tells all mistakes at once.
+// be read) tells all mistakes at once, save those of a file that a value of the wrong type keeps from being read on.
 func Load(path string) (*Config, error) {
 	if path == "" {
 		return load(path, nil)
