@@ -122,25 +122,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(err, d.endpoint.Close(context.WithoutCancel(ctx)))
 }
 
-// hangUps returns a function that tells whether the terminal which this process was started from has gone: a SIGHUP
-// means that then, and else that the configuration is to be read again. It never has for a daemon without a terminal,
-// or one that was started to outlive it (nohup). It is called before SIGHUP is listened to.
-func hangUps() func() bool {
-	if signal.Ignored(syscall.SIGHUP) || !hasTerminal() {
-		return func() bool { return false }
-	}
-	return func() bool { return !hasTerminal() }
-}
-
-// hasTerminal reports whether this process's session has a terminal.
-func hasTerminal() bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	return tty.Close() == nil
-}
-
 // live is everything between the opening and the closing of the admin socket.
 func (d *daemon) live(ctx context.Context) error {
 	e, err := d.assemble(ctx)
@@ -187,35 +168,6 @@ func (d *daemon) leave(e *engine) error {
 	d.link.leases.save(ctx)
 	d.link.tell(nil)
 	return e.close()
-}
-
-// drainPoll is how often a drain looks whether all is stopped, drainTell how often it says that it isn't.
-const (
-	drainPoll = 20 * time.Millisecond
-	drainTell = 10 * time.Second
-)
-
-// drainNodes stops every node in order and returns when none is left, or when ctx ends. What it can't reach, because
-// no guard answers, is waited for.
-func (d *daemon) drainNodes(ctx context.Context, e *engine) {
-	d.setFaults(draining)
-	d.log.Info("draining", zap.Int("nodes", d.link.alive()))
-	e.note(ctx, "daemon.draining", fmt.Sprintf("%d nodes are to be stopped", d.link.alive()))
-	e.svc.Refuse()
-	e.sup.Drain()
-	poll, tell := time.NewTicker(drainPoll), time.NewTicker(drainTell)
-	defer poll.Stop()
-	defer tell.Stop()
-	for !e.drained(ctx, d.link) {
-		select {
-		case <-poll.C:
-		case <-tell.C:
-			d.log.Warn("still draining", zap.Int("nodes", d.link.alive()))
-			e.sup.Sweep()
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // assemble builds the engine. While that can't be done and nodes are alive it is their caretaker and tries

@@ -84,20 +84,6 @@ func (e *engine) close() error {
 	return e.store.Close()
 }
 
-// drained reports whether every node that is on record has stopped and its end is on record too.
-func (e *engine) drained(ctx context.Context, l *link) bool {
-	if _, ok := l.orch.Hello(); !ok {
-		return false
-	}
-	recs, err := e.store.List(ctx, donation.Filter{Statuses: []donation.Status{donation.Provisioning}, Unsettled: true})
-	for _, rec := range recs {
-		if rec.Spawn != nil && !rec.Spawn.State.Ended() {
-			return false
-		}
-	}
-	return err == nil
-}
-
 // noteTimeout bounds an entry in the event log that nothing depends on.
 const noteTimeout = 5 * time.Second
 
