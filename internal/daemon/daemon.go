@@ -50,7 +50,7 @@ type Options struct {
 	// GuardMode is GuardAuto or GuardExternal; GuardSocket is where the guard listens.
 	GuardMode   string
 	GuardSocket string
-	// Drain makes the end of Run's context stop every node in order first. Without it they live on.
+	// Drain makes the end of Run's context, or of its terminal, stop every node in order first. Without it they live on.
 	Drain bool
 	// Version is shown to clients and in the log.
 	Version string
@@ -143,19 +143,24 @@ func (d *daemon) live(ctx context.Context) error {
 		case <-d.reload:
 			if d.hungUp() {
 				d.log.Info("the terminal has gone")
-				return d.leave(e)
+				return d.quit(ctx, e)
 			}
 			d.reloadSettings(e)
 		case <-d.drain:
 			d.drainNodes(ctx, e)
 			return d.leave(e)
 		case <-ctx.Done():
-			if d.opts.Drain {
-				d.drainNodes(context.WithoutCancel(ctx), e)
-			}
-			return d.leave(e)
+			return d.quit(ctx, e)
 		}
 	}
+}
+
+// quit leaves the way that the owner wants a told end to be.
+func (d *daemon) quit(ctx context.Context, e *engine) error {
+	if d.opts.Drain {
+		d.drainNodes(context.WithoutCancel(ctx), e)
+	}
+	return d.leave(e)
 }
 
 // leave ends the work. Nodes that run live on, and their leases are left as they are.

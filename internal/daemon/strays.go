@@ -21,18 +21,23 @@ type stray struct {
 
 func (s stray) fault() api.Fault {
 	var pids []string
+	end := "It has no lease, so it runs on"
 	for _, p := range s.processes {
-		if p.State != donation.ProcessExited {
-			pids = append(pids, fmt.Sprint(p.Identity.PID))
+		if p.State == donation.ProcessExited {
+			continue
+		}
+		pids = append(pids, fmt.Sprint(p.Identity.PID))
+		if p.TTL > 0 {
+			end = "It isn't renewed, so it ends with its lease"
 		}
 	}
-	state := "has ended"
-	if len(pids) > 0 {
-		state = "runs (pid " + strings.Join(pids, ", ") + ")"
+	state := "runs (pid " + strings.Join(pids, ", ") + ")"
+	if len(pids) == 0 {
+		state, end = "has ended", "Its files are still there"
 	}
 	return api.Fault{Code: "stray", Message: fmt.Sprintf(
-		"%s %s but is on no record: the database was lost, or is an old copy. It isn't renewed, so it ends with its lease; 'cadre-hostd terminate %s' ends it now and deletes what it wrote",
-		s.id, state, s.id)}
+		"%s %s but is on no record: the database was lost, or is an old copy. %s; 'cadre-hostd terminate %s' ends it and deletes what it wrote",
+		s.id, state, end, s.id)}
 }
 
 // strays returns the donations that the guard holds processes of and that are on no record.

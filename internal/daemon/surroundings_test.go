@@ -64,23 +64,54 @@ func TestExternalGuardIsNeverStarted(t *testing.T) {
 	if _, err := h.client.Donate(t.Context(), donation.Request{Template: "sleeper"}); donation.CodeOf(err) != donation.CodeUnavailable {
 		t.Errorf("donate without a guard: %v", err)
 	}
-	cmd := exec.Command("/proc/self/exe", "guard", "--runtime-dir", h.path("s", "run"), "--nodes-dir", h.path("s-nodes"), "--exit-when-idle")
-	cmd.Env = []string{"HOME=" + h.dir, "GORACE=atexit_sleep_ms=0"}
-	if err := theInit.start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(unix.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the guard ended badly: %v", err)
-		}
-	}()
+	pid := h.externalGuard()
 	h.eventually("the daemon finds it", func() bool {
 		o, err := h.client.Overview(t.Context())
-		return err == nil && o.Guard.State == "connected" && o.Guard.PID == cmd.Process.Pid && o.Guard.Instance != ""
+		return err == nil && o.Guard.State == "connected" && o.Guard.PID == pid && o.Guard.Instance != ""
 	})
 	h.donate("sleeper", "node")
 	h.terminate("node")
+}
+
+// externalGuard starts a guard as a service manager would, and returns its pid; it ends with the test.
+func (h *host) externalGuard(args ...string) (pid int) {
+	h.t.Helper()
+	cmd := exec.Command("/proc/self/exe", append([]string{"guard", "--runtime-dir", h.path("s", "run"), "--nodes-dir", h.path("s-nodes"), "--exit-when-idle"}, args...)...)
+	cmd.Env = []string{"HOME=" + h.dir, "GORACE=atexit_sleep_ms=0"}
+	if err := theInit.start(cmd); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			h.t.Errorf("the guard ended badly: %v", err)
+		}
+	})
+	return cmd.Process.Pid
+}
+
+func TestLeaseLongerThanTheGuardAllows(t *testing.T) {
+	text := templates + "\n[lease]\nttl = \"30s\"\n"
+	h := newHost(t, text)
+	h.args = []string{"--guard=external"}
+	h.externalGuard("--max-ttl=1m")
+	h.run("running")
+	h.eventually("the daemon has its guard", func() bool {
+		o, err := h.client.Overview(t.Context())
+		return err == nil && o.Guard.Instance != ""
+	})
+	v := h.donate("sleeper", "node")
+	h.configure(strings.Replace(text, "30s", "10m", 1))
+	signalTo(t, h.cmd.Process.Pid, unix.SIGHUP)
+	h.await("node", "renewed for as long as may be", func(v api.View) bool { return v.Lease != nil && v.Lease.TTLSeconds == 60 && v.Lease.RenewedAt != nil })
+	h.mustBe(v)
+	o, err := h.client.Overview(t.Context())
+	if err != nil || !slices.ContainsFunc(o.Faults, func(f api.Fault) bool { return f.Code == "lease" && strings.Contains(f.Message, "max_ttl") }) {
+		t.Errorf("faults %+v, %v", o.Faults, err)
+	}
+	if _, err := h.client.Donate(t.Context(), donation.Request{Template: "sleeper"}); donation.CodeOf(err) != donation.CodeSpawnFailed || !strings.Contains(err.Error(), "max_ttl") {
+		t.Errorf("donate with a lease that is too long: %v", err)
+	}
 }
 
 func TestF31_TerminalThatHangsUpEndsTheDaemonAlone(t *testing.T) {
