@@ -3,12 +3,10 @@
 package orchestrator
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,9 +43,13 @@ func inUse(family int, wildcard unix.Sockaddr) bool {
 // process".
 func PortHolder(port int) string {
 	const unknown = "another process"
-	inodes := socketInodes(port)
-	if len(inodes) == 0 {
+	found, err := sockets(port)
+	if err != nil || len(found) == 0 {
 		return unknown
+	}
+	inodes := map[string]bool{}
+	for _, s := range found {
+		inodes["socket:["+s.inode+"]"] = true // as it reads in /proc/*/fd
 	}
 	// Sockets of other users' processes can't be seen unless this is root.
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -67,29 +69,4 @@ func PortHolder(port int) string {
 		return fmt.Sprintf("pid %s (%s)", pid, strings.TrimSpace(string(comm)))
 	}
 	return unknown
-}
-
-// socketInodes returns the sockets with the local port as they read in /proc/*/fd, "socket:[123]".
-func socketInodes(port int) map[string]bool {
-	inodes := map[string]bool{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		f, err := os.Open(table)
-		if err != nil {
-			continue // a kernel without the family
-		}
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			// sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode …
-			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || fields[9] == "0" {
-				continue // the heading, or a connection without a process (TIME_WAIT)
-			}
-			_, hex, ok := strings.Cut(fields[1], ":")
-			if p, err := strconv.ParseUint(hex, 16, 16); ok && err == nil && int(p) == port {
-				inodes["socket:["+fields[9]+"]"] = true
-			}
-		}
-		f.Close()
-	}
-	return inodes
 }
