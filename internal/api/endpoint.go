@@ -37,7 +37,7 @@ type Endpoint struct {
 	closed bool
 }
 
-// Open listens on path (see Listen) and serves h until Close.
+// Open listens on path (see listen) and serves h until Close.
 func Open(path string, h http.Handler, log *zap.Logger) (*Endpoint, error) {
 	ln, err := listen(path)
 	if err != nil {
@@ -103,15 +103,4 @@ func (e *Endpoint) Close(ctx context.Context) error {
 	}
 	e.served.Wait()
 	return err
-}
-
-// Serve opens an endpoint, calls ready, and closes it once ctx has ended. For callers that have no sweep.
-func Serve(ctx context.Context, path string, h http.Handler, log *zap.Logger, ready func()) error {
-	e, err := Open(path, h, log)
-	if err != nil {
-		return err
-	}
-	ready()
-	<-ctx.Done()
-	return e.Close(context.WithoutCancel(ctx))
 }

@@ -18,11 +18,9 @@ import (
 // maxSocketPath is the longest path of a unix socket on Linux (sun_path without its closing NUL).
 const maxSocketPath = 107
 
-// Listen opens the unix socket at path with mode 0600 and answers only peers of our own uid or root. A
+// listen opens the unix socket at path with mode 0600 and answers only peers of our own uid or root. A
 // directory that is missing is made, 0700. A socket that nobody listens on any more is replaced; one
 // that somebody does listen on, and anything that isn't a socket, is refused and left untouched.
-func Listen(path string) (net.Listener, error) { return listen(path) }
-
 func listen(path string) (*listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the socket path %s is %d bytes long and Linux allows %d; choose a shorter --runtime-dir",

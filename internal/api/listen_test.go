@@ -41,7 +41,7 @@ func TestF71_SocketIsNarrowFromBirth(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "missing", "run")
 	path := filepath.Join(dir, "admin.sock")
 	old := syscall.Umask(0)
-	ln, err := Listen(path)
+	ln, err := listen(path)
 	syscall.Umask(old)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestF69_StaleSocketIsReplaced(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(filepath.Dir(path), ".admin.sock.new", ""), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := Listen(path)
+	ln, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestF69_LiveSocketIsNotStolen(t *testing.T) {
 	}
 	defer live.Close()
 	before, _ := os.Lstat(path)
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "a living process listens on "+path) {
+	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "a living process listens on "+path) {
 		t.Errorf("Listen: %v", err)
 	}
 	if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
@@ -172,7 +172,7 @@ func TestF69_WhatIsNoSocketIsLeftUntouched(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, _ := os.Lstat(path)
-		_, err := Listen(path)
+		_, err := listen(path)
 		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -184,7 +184,7 @@ func TestF69_WhatIsNoSocketIsLeftUntouched(t *testing.T) {
 
 func TestListenRefusesLongPathsAndForeignDirectories(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 108), "admin.sock")
-	if _, err := Listen(long); err == nil || !strings.Contains(err.Error(), "--runtime-dir") {
+	if _, err := listen(long); err == nil || !strings.Contains(err.Error(), "--runtime-dir") {
 		t.Errorf("a long path: %v", err)
 	}
 	if _, err := os.Stat(filepath.Dir(long)); err == nil {
@@ -197,7 +197,7 @@ func TestListenRefusesLongPathsAndForeignDirectories(t *testing.T) {
 	if err := os.Chown(dir, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(filepath.Join(dir, "admin.sock")); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534") {
+	if _, err := listen(filepath.Join(dir, "admin.sock")); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534") {
 		t.Errorf("a foreign directory: %v", err)
 	}
 }
@@ -278,14 +278,6 @@ func openQuiet(t *testing.T, b *scripted) (*Client, *Endpoint) {
 		t.Fatal(err)
 	}
 	return NewClient(path), e
-}
-
-func TestServeEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	path := filepath.Join(t.TempDir(), "admin.sock")
-	if err := Serve(ctx, path, NewServer(&scripted{}, zap.NewNop()), zap.NewNop(), cancel); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestF72_SilentDaemonIsToldFromNoneAndFromADeadOne(t *testing.T) {

@@ -20,9 +20,6 @@ import (
 //go:embed builtin.toml
 var builtin []byte
 
-// BuiltInTOML returns the text of the built-in templates.
-func BuiltInTOML() string { return string(builtin) }
-
 // maxFileSize bounds a configuration file; a larger one is a mistake (a log, an image), not a configuration.
 const maxFileSize = 1 << 20
 
